@@ -19,8 +19,8 @@ _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
 _TOGETHER = 0.005
 """Seconds within which things happen together."""
 _SAME = 0.001
-"""Seconds by which pauses that a client chose without chance differ at most. Of short ones that it drew, some are this
-near to each other, but hardly ever most."""
+"""Seconds by which pauses that a client chose without chance differ at most, or the moments at which they end, if the
+sandbox named the moment. Of short ones that it drew, some are this near to each other, but hardly ever most."""
 
 
 class OnlyTransientRetried(Promise):
@@ -76,9 +76,9 @@ class RetriesSpread(Promise):
         groups = [group for group in groups if len(group) > 3]
         wrong: list[tuple[str, list[Event]]] = []
         for group in groups:
-            moment, most = Counter(one.moment for one in group).most_common(1)[0]
+            moment, most = Counter(moment for one in group for moment in one.moments).most_common(1)[0]
             if most > 3 and most * 2 > len(group):
-                herd = [one for one in group if one.moment == moment]
+                herd = [one for one in group if moment in one.moments]
                 text = (
                     f"{most} of {len(group)} calls that were refused at {group[0].refused['at']:g} s came back together"
                 )
@@ -94,15 +94,17 @@ class _Return(NamedTuple):
     refused: Event
     again: float
     """When the call comes back."""
-    moment: int
-    """Calls that were refused together come back together if it is the same."""
+    moments: tuple[tuple[str, int], ...]
+    """Calls that were refused together come back together if one of these is the same."""
 
 
 def _returns(story: Story) -> Iterator[_Return]:
     if story.has_client:
         for call in story.made:
             for event in call.of_client("backing_off"):
-                yield _Return(event, event["at"] + event["seconds"], round(event["seconds"] / _SAME))
+                again = event["at"] + event["seconds"]
+                moments = ("pause", round(event["seconds"] / _SAME)), ("moment", round(again / _SAME))
+                yield _Return(event, again, moments)
         return
     # A request that was waiting for another one to end did not choose its moment; one without any pause did.
     freed: dict[int, set[str]] = {}
@@ -118,19 +120,19 @@ def _returns(story: Story) -> Iterator[_Return]:
         for refused, again in _retries(call):
             at_once = again["at"] - refused["at"] <= _TOGETHER
             if at_once or freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
-                yield _Return(refused, again["at"], round(again["at"] / _TOGETHER))
+                yield _Return(refused, again["at"], (("moment", round(again["at"] / _TOGETHER)),))
 
 
 def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
     """Yield the answers that refused a request for now, each with the next request of the call."""
     slow = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
-    refusals = [one for one in call.answers if one["status"] in _TRANSIENT and attempt_of(one) not in slow]
+    refusals = {id(one) for one in call.answers if one["status"] in _TRANSIENT and attempt_of(one) not in slow}
     refused: Event | None = None
     for event in call.server:
         if event["event"] == "arrived" and refused is not None:
             yield refused, event
             refused = None
-        elif event in refusals:
+        elif id(event) in refusals:
             refused = event
 
 

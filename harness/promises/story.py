@@ -63,11 +63,10 @@ class CallStory:
         compiles = self.intent.get("kind") != "compile_error"  # then there is no output to be spoilt
         spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one, compiles)}
         given = [one for one in self.answers if one["status"] == 200]
-        return [one for one in given if attempt_of(one) not in spoiled] if given else self._given_in_the_end
+        return [one for one in given if attempt_of(one) not in spoiled] or self._given_in_the_end(given)
 
-    @property
-    def _given_in_the_end(self) -> list[Event]:
-        """Return attempts that ended with their program, as where the sandbox crashed in that moment.
+    def _given_in_the_end(self, given: list[Event]) -> list[Event]:
+        """Return attempts after these answers that ended with their program, as where the sandbox crashed just then.
 
         Their answer may have been sent, and was if the tool says so.
         """
@@ -75,7 +74,8 @@ class CallStory:
             return []
         struck = {attempt_of(one) for one in self.of_server("strike")}
         ran = {attempt_of(one): one["at"] for one in self.of_server("finished") if attempt_of(one) not in struck}
-        left = [one for one in self.of_server("unanswered") if not one.get("client_gone")]
+        later = self.server[self.server.index(given[-1]) :] if given else self.server
+        left = [one for one in later if one["event"] == "unanswered" and not one.get("client_gone")]
         return [one for one in left if ran.get(attempt_of(one)) == one["at"]]
 
     @property

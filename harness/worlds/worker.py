@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from sfusion.fakes.faults.chance import uniform
@@ -85,7 +84,7 @@ class Worker:
         note = self._recorder.note
         del self._not_made[prepared.call]
         called = call_facts(prepared, self.name, self._scenario.default_timeout)
-        note("world", "called", **{**called, "allowed": self._allowed(prepared)})
+        note("world", "called", **{**called, "allowed": self._allowed(prepared.arguments)})
         facts = {"call": prepared.call, "worker": self.name}
         try:
             async with asyncio.timeout(workload.cancelled_after(number)):
@@ -100,22 +99,14 @@ class Worker:
         finally:
             self._calls.pop(prepared.call, None)  # at once: it must not be lost with a worker that dies now
 
-    def _allowed(self, prepared: PreparedCall | None, arguments: Any = None) -> float | None:
-        """Return the seconds that our own tool allows for a call; None for other tools.
-
-        What the scenario says of the program counts; only for a call that it does not know, such as one of a malformed
-        turn, the arguments.
-        """
+    def _allowed(self, arguments: Any) -> float | None:
+        """Return the seconds that our own tool allows for a call; None for other tools."""
         settings = self._scenario.settings
         if settings is None:
             return None
         program = Program("", settings.default_language, settings.default_timeout, settings.compile_timeout)
-        if prepared is None:
-            with suppress(BadArguments):
-                program, _ = read_arguments(arguments, settings, RUNNABLE)
-        elif (part := prepared.part).arguments is None:
-            timeout = min(part.timeout or settings.default_timeout, settings.longest_timeout)
-            program = replace(program, language=part.language or program.language, timeout=timeout)
+        with suppress(BadArguments):  # then it is not sent at all
+            program, _ = read_arguments(arguments, settings, RUNNABLE)
         allowed: float = settings.bounds.of(program)[1]
         return allowed
 

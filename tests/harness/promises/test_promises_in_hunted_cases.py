@@ -15,6 +15,7 @@ from sfusion.harness.promises.registry import read_promise
 from sfusion.harness.runs.tasks import merged_tools
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds import sim
+from sfusion_tools.sandbox.retry import RetryPolicy
 
 LOAD = {"calls": 6, "concurrency": 3, "program": {"seconds": 0.5, "prints": "{call}\n"}}
 
@@ -401,6 +402,18 @@ def test_short_pauses_that_were_drawn_alike_are_no_herd(pauses: tuple[float, ...
     assert verdict.state == state, verdict.sentence
 
 
+def test_a_herd_that_waits_for_the_moment_that_the_sandbox_named_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota per second asks each call to wait until then: the later one is refused, the shorter its pause."""
+    monkeypatch.setattr(RetryPolicy, "pause", lambda self, call, attempt, asked: asked or self.base)
+    told = states(
+        "retries_spread",
+        tools={"rate_limit": 16, "requests_per_second": 3000.0, "requests_burst": 1},
+        sandbox={"model": {"kind": "quota", "per_second": 0.5, "burst": 1}},
+        load={"calls": 12, "concurrency": 12, "program": {"seconds": 0.01}},
+    )
+    assert told.startswith("broken"), told
+
+
 def test_a_herd_that_comes_back_into_a_reset_is_seen() -> None:
     faults = [{"first_attempts": 1, "what": {"status": 503}}, {"first_attempts": 2, "what": "reset"}]
     load = {"calls": 8, "concurrency": 8, "program": {"prints": "{call}\n"}}
@@ -461,6 +474,40 @@ def test_an_answer_may_be_sent_in_the_moment_in_which_the_sandbox_crashes(
     journal.note(9.0, "world", "ended")
     (verdict,) = judge(journal, [read_promise("text_is_truthful")])
     assert verdict.state == state, verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("events", "state"), [(("answered", "unanswered"), "held"), (("unanswered", "answered"), "broken")]
+)
+def test_an_answer_may_be_sent_in_the_moment_of_a_crash_after_one_that_was_spoilt(
+    events: tuple[str, str], state: str
+) -> None:
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "sim"})
+    journal.note(0.0, "world", "began", workers=["n1-w1"], sandboxes=["sandbox-1"], calls=1, secrets=0, foreign=True)
+    call = {"call": "c0001", "worker": "n1-w1"}
+    journal.note(0.0, "world", "called", intent={"kind": "ok", "prints": "4\n"}, allowed=60, **call)
+    for attempt, event in enumerate(events, 1):
+        request = {"call": "c0001", "attempt": attempt}
+        journal.note(attempt, "server", "arrived", path="/run_code", in_flight=1, **request)
+        journal.note(attempt, "server", "finished", **request)
+        if event == "answered":
+            journal.note(attempt, "server", "strike", rule="spoilt", phase="body", kind="malformed", **request)
+        journal.note(attempt, "server", event, status=200, client_gone=False, **request)
+    journal.note(2.0, "world", "returned", outcome="ok", text="4\n", chars=2, **call)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise("text_is_truthful")])
+    assert verdict.state == state, verdict.sentence
+
+
+@pytest.mark.parametrize("arguments", [{"timeout": 60}, {"timeout": "60"}, {"language": "cpp"}])
+def test_arguments_that_the_tool_can_use_have_their_own_deadline(arguments: dict[str, Any]) -> None:
+    told = states(
+        "deadline_honoured",
+        tools={"default_timeout": 5.0, "languages": ["cpp"]},
+        sandbox={"faults": [{"what": "hang"}]},
+        load={"calls": 1, "program": {"arguments": {"code": "print(1)", **arguments}}},
+    )
+    assert told.startswith("held"), told
 
 
 @pytest.mark.parametrize(("client_gone", "state"), [(True, "unknown"), (False, "broken")])
