@@ -6,17 +6,15 @@ import errno
 from pathlib import Path
 from typing import BinaryIO
 
-_NAME = ".lock"
 
-
-def lock_folder(folder: Path, *, wait: bool = True) -> BinaryIO:
-    """Make the folder, and return a file in it that keeps other processes out while it is open.
+def lock_folder(folder: Path, name: str = ".lock", *, wait: bool = True) -> BinaryIO:
+    """Make the folder, and return a file of this name in it that keeps other processes out while it is open.
 
     Raises BlockingIOError if another one is there already and it shall not wait. Systems and file systems without such
     locks keep nobody out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / _NAME).open("ab")
+    file = (folder / name).open("ab")
     try:
         import fcntl
 

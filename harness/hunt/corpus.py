@@ -22,6 +22,8 @@ from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, parse_json, rea
 
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
 STATE, CASES = "hunt.json", "cases.ndjson"
+_LOCK = ".hunt.lock"
+"""Not that of runs, which may be written to the same folder while a hunt of hours uses it."""
 _VERSION = 1
 
 
@@ -45,7 +47,7 @@ class Corpus:
         if self._folder.exists() and not self._folder.is_dir():
             raise BadOption(f"--corpus {self._folder}: is a file; give a folder")
         try:
-            self._lock = self._lock or lock_folder(self._folder, wait=False)
+            self._lock = self._lock or lock_folder(self._folder, _LOCK, wait=False)
             state = self._state()
         except BlockingIOError:
             raise BadOption(f"--corpus {self._folder}: another hunt is using it; give another folder") from None

@@ -14,6 +14,7 @@ from pydantic import Field
 from sfusion.fakes.faults import KINDS, Rule
 from sfusion.fakes.faults.action import Action
 from sfusion.harness.errors import BadOption
+from sfusion.harness.folder_lock import lock_folder
 from sfusion.harness.hunt import case as case_module
 from sfusion.harness.hunt.case import HuntCase, HuntResult, play_case, scenario_of
 from sfusion.harness.hunt.corpus import CASES, STATE, Corpus
@@ -89,6 +90,7 @@ def test_a_folder_is_for_one_hunt_at_a_time(tmp_path: Path) -> None:
         first.resume(Hunt(3))
         with pytest.raises(BadOption, match="another hunt is using it; give another folder"):
             Corpus(tmp_path).resume(Hunt(3))
+        lock_folder(tmp_path, wait=False).close()  # runs may be written to it meanwhile
     with Corpus(tmp_path) as second:
         assert second.resume(Hunt(3)) == 0
 
