@@ -235,11 +235,13 @@ class AttemptsPerCall(Promise):
 
 def _orders_to_wait(call: CallStory) -> int:
     if call.server:
-        orders = [one for one in call.of_server("answered") if one.get("retry_after") is not None]
-    else:  # code without a mark, as in a malformed call: the sandbox does not know whose it is
-        asked = {one["attempt"] for one in call.of_client("backing_off") if one["asked"] is not None}
-        orders = [one for one in call.of_client("attempt_ended") if one["attempt"] in asked]
-    return sum(one.get("status") == 429 for one in orders)
+        sent = [one for one in call.server if one.get("retry_after") is not None]
+        # The client may have read the head of one whose body broke off.
+        return len([one for one in sent if one["event"] == "unanswered" or one["status"] == 429])
+    # Code without a mark, as in a malformed call: the sandbox does not know whose it is.
+    asked = {one["attempt"] for one in call.of_client("backing_off") if one["asked"] is not None}
+    ended = call.of_client("attempt_ended")
+    return len([one for one in ended if one["attempt"] in asked and one.get("status") == 429])
 
 
 class RetryAfterHonoured(Promise):

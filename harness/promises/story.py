@@ -102,6 +102,9 @@ class CallStory:
         """Return what its program does when nothing goes wrong, unless it is stopped because it must share cores."""
         intent = (self.called or {}).get("intent") or {}
         executed = self.of_server("finished")
+        if any(one.get("stopped") for one in executed):
+            read = {attempt_of(one) for one in self.answers}
+            executed = [one for one in executed if attempt_of(one) in read] or executed
         if executed and executed[-1].get("stopped"):
             return {"kind": "program_timeout"} | {key: intent[key] for key in ("early", "mark") if key in intent}
         return intent

@@ -543,3 +543,40 @@ def test_a_result_that_was_lost_in_a_crash_is_not_what_a_later_answer_shows(time
     journal.note(9.0, "world", "ended")
     (verdict,) = judge(journal, [read_promise("cuts_marked")])
     assert verdict.state == state, verdict.sentence
+
+
+@pytest.mark.parametrize(("outcome", "state"), [("ok", "held"), ("program_timeout", "broken")])
+def test_what_counts_is_the_execution_whose_answer_was_read(outcome: str, state: str) -> None:
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "sim"})
+    journal.note(0.0, "world", "began", workers=["n1-w1"], sandboxes=["a", "b"], calls=1, secrets=0, foreign=True)
+    call = {"call": "c0001", "worker": "n1-w1"}
+    journal.note(0.0, "world", "called", intent={"kind": "ok", "prints": "4\n"}, allowed=60, **call)
+    for number, sandbox in enumerate("ba"):
+        request = {"call": "c0001", "attempt": 1, "sandbox": sandbox}
+        journal.note(number, "server", "arrived", path="/run_code", in_flight=1, **request)
+        late = number == 1
+        journal.note(number, "server", "finished", stopped=late, **request)
+        journal.note(number, "server", "answered", status=200, client_gone=late, **request)
+    text = "4\n" if outcome == "ok" else "[The program timed out after 8 s; it had printed nothing.]"
+    journal.note(2.0, "world", "returned", outcome=outcome, text=text, chars=len(text), **call)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise("text_is_truthful")])
+    assert verdict.state == state, verdict.sentence
+
+
+@pytest.mark.parametrize(("retry_after", "state"), [("0.5", "held"), (None, "broken")])
+def test_an_order_to_wait_may_have_been_read_although_its_body_broke_off(retry_after: str | None, state: str) -> None:
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "sim"})
+    journal.note(0.0, "world", "began", workers=["n1-w1"], sandboxes=["sandbox-1"], calls=1, secrets=0)
+    call = {"call": "c0001", "worker": "n1-w1"}
+    journal.note(0.0, "world", "called", intent={"kind": "ok", "prints": "4\n"}, allowed=60, **call)
+    for attempt in (1, 2):
+        request = {"call": "c0001", "attempt": attempt}
+        journal.note(attempt, "client", "attempt_started", endpoint="sandbox-1", worker="n1-w1", **request)
+        journal.note(attempt, "server", "arrived", path="/run_code", in_flight=1, **request)
+        asked = retry_after if attempt == 1 else None
+        journal.note(attempt, "server", "unanswered", status=0, client_gone=True, retry_after=asked, **request)
+    journal.note(3.0, "world", "returned", outcome="unreachable", text="It failed.", chars=10, **call)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise({"attempts_per_call": 1})])
+    assert verdict.state == state, verdict.sentence
