@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pydantic import Field
@@ -19,8 +18,7 @@ _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
 _TOGETHER = 0.005
 """Seconds within which things happen together."""
 _SAME = 0.001
-"""Seconds by which pauses that a client chose without chance differ at most, or the moments at which they end, if the
-sandbox named the moment. Of short ones that it drew, some are this near to each other, but hardly ever most."""
+"""Seconds within which pauses are the same, however short they are."""
 
 
 class OnlyTransientRetried(Promise):
@@ -76,12 +74,10 @@ class RetriesSpread(Promise):
         groups = [group for group in groups if len(group) > 3]
         wrong: list[tuple[str, list[Event]]] = []
         for group in groups:
-            moment, most = Counter(moment for one in group for moment in one.moments).most_common(1)[0]
-            if most > 3 and most * 2 > len(group):
-                herd = [one for one in group if moment in one.moments]
-                text = (
-                    f"{most} of {len(group)} calls that were refused at {group[0].refused['at']:g} s came back together"
-                )
+            herd = _herd(group, story.has_client)
+            if len(herd) > 3 and len(herd) * 2 > len(group):
+                many = f"{len(herd)} of {len(group)} calls"
+                text = f"{many} that were refused at {group[0].refused['at']:g} s came back together"
                 wrong.append((f"{text} at {herd[0].again:.4g} s", [one.refused for one in herd]))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
@@ -94,17 +90,40 @@ class _Return(NamedTuple):
     refused: Event
     again: float
     """When the call comes back."""
-    moments: tuple[tuple[str, int], ...]
-    """Calls that were refused together come back together if one of these is the same."""
+
+    @property
+    def pause(self) -> float:
+        return self.again - float(self.refused["at"])
+
+
+def _herd(group: list[_Return], has_client: bool) -> list[_Return]:
+    """Return the most that came back together, or whose client chose the same pause.
+
+    Short pauses that a client drew are near to each other by chance, so what is together depends on their length.
+    """
+    if not has_client:
+        return _nearest(group, lambda one: one.again, _TOGETHER)
+    drawn = min(one.pause - (one.refused["asked"] or 0.0) for one in group)
+    width = min(max(drawn / 100, _SAME), _TOGETHER)
+    return max(_nearest(group, lambda one: one.again, width), _nearest(group, lambda one: one.pause, width), key=len)
+
+
+def _nearest(group: list[_Return], place: Callable[[_Return], float], width: float) -> list[_Return]:
+    """Return as many as possible whose places differ by no more than this width."""
+    ordered = sorted(group, key=place)
+    best, start = (0, 0), 0
+    for end, one in enumerate(ordered, 1):
+        while place(one) - place(ordered[start]) > width:
+            start += 1
+        best = max(best, (start, end), key=lambda pair: pair[1] - pair[0])
+    return ordered[slice(*best)]
 
 
 def _returns(story: Story) -> Iterator[_Return]:
     if story.has_client:
         for call in story.made:
             for event in call.of_client("backing_off"):
-                again = event["at"] + event["seconds"]
-                moments = ("pause", round(event["seconds"] / _SAME)), ("moment", round(again / _SAME))
-                yield _Return(event, again, moments)
+                yield _Return(event, event["at"] + event["seconds"])
         return
     # A request that was waiting for another one to end did not choose its moment; one without any pause did.
     freed: dict[int, set[str]] = {}
@@ -120,7 +139,7 @@ def _returns(story: Story) -> Iterator[_Return]:
         for refused, again in _retries(call):
             at_once = again["at"] - refused["at"] <= _TOGETHER
             if at_once or freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
-                yield _Return(refused, again["at"], (("moment", round(again["at"] / _TOGETHER)),))
+                yield _Return(refused, again["at"])
 
 
 def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from sfusion.fakes.faults.chance import uniform
@@ -84,7 +85,7 @@ class Worker:
         note = self._recorder.note
         del self._not_made[prepared.call]
         called = call_facts(prepared, self.name, self._scenario.default_timeout)
-        note("world", "called", **{**called, "allowed": self._allowed(prepared.arguments)})
+        note("world", "called", **{**called, "allowed": self._allowed(prepared, prepared.arguments)})
         facts = {"call": prepared.call, "worker": self.name}
         try:
             async with asyncio.timeout(workload.cancelled_after(number)):
@@ -99,14 +100,23 @@ class Worker:
         finally:
             self._calls.pop(prepared.call, None)  # at once: it must not be lost with a worker that dies now
 
-    def _allowed(self, arguments: Any) -> float | None:
-        """Return the seconds that our own tool allows for a call; None for other tools."""
+    def _allowed(self, prepared: PreparedCall | None, arguments: Any) -> float | None:
+        """Return the seconds that our own tool allows for a call; None for other tools.
+
+        What the scenario says of the program counts. The arguments count if it says nothing else, and for calls that it
+        does not know, such as those of a malformed turn.
+        """
         settings = self._scenario.settings
         if settings is None:
             return None
         program = Program("", settings.default_language, settings.default_timeout, settings.compile_timeout)
-        with suppress(BadArguments):  # then it is not sent at all
-            program, _ = read_arguments(arguments, settings, RUNNABLE)
+        part = prepared.part if prepared is not None else None
+        if part is None or part.arguments is not None:
+            with suppress(BadArguments):  # then it is not sent at all
+                program, _ = read_arguments(arguments, settings, RUNNABLE)
+        else:
+            timeout = min(part.timeout or settings.default_timeout, settings.longest_timeout)
+            program = replace(program, language=part.language or program.language, timeout=timeout)
         allowed: float = settings.bounds.of(program)[1]
         return allowed
 

@@ -30,7 +30,7 @@ _NAMED = re.compile(r"\[(r[0-9]+)\]")
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 
 Note = Callable[..., None]
-Allowed = Callable[[Any], float | None]
+Allowed = Callable[[PreparedCall | None, Any], float | None]
 """Returns the seconds that the tool allows for a call with these arguments."""
 
 
@@ -131,7 +131,7 @@ class WatchedTool:
         prepared = self._script.by_call(call)
         intent = prepared.intent(self._default_timeout) if prepared is not None else {"kind": "real"}
         facts = {"call": call, "worker": self._worker}
-        self._note("world", "called", **facts, intent=intent, allowed=self._allowed(parameters))
+        self._note("world", "called", **facts, intent=intent, allowed=self._allowed(prepared, parameters))
         try:
             answer = await self._tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
@@ -168,7 +168,7 @@ class Rollouts:
         limits: RolloutLimits,
         note: Note,
         timeout: float,
-        allowed: Allowed = lambda arguments: None,
+        allowed: Allowed = lambda prepared, arguments: None,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
         self._part = part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -386,9 +387,16 @@ def test_requests_that_waited_for_one_that_was_never_answered_did_not_choose_the
 
 
 @pytest.mark.parametrize(
-    ("pauses", "state"), [((0.1347, 0.147, 0.1935, 0.1949, 0.195013, 0.195182), "held"), ((0.195,) * 6, "broken")]
+    ("pauses", "state"),
+    [
+        ((0.1347, 0.147, 0.1935, 0.1949, 0.195013, 0.195182), "held"),
+        ((0.195,) * 6, "broken"),
+        ((0.19449, 0.19451) * 3, "broken"),
+        ([0.5 + number / 1250 for number in range(6)], "broken"),
+        ([0.5 + number / 100 for number in range(6)], "held"),
+    ],
 )
-def test_short_pauses_that_were_drawn_alike_are_no_herd(pauses: tuple[float, ...], state: str) -> None:
+def test_short_pauses_that_were_drawn_alike_are_no_herd(pauses: Sequence[float], state: str) -> None:
     journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "ray"})
     journal.note(0.0, "world", "began", workers=["n1-w1"], sandboxes=["sandbox-1"], calls=6, secrets=0)
     for number, seconds in enumerate(pauses):
