@@ -99,7 +99,8 @@ def _resume_with(name: str) -> Callable[[Path], Any]:
     def read(path: Path) -> None:
         for other, content in {STATE: HUNT, CASES: CASE}.items():
             path.with_name(other).write_bytes(path.read_bytes() if other == name else content.encode())
-        Corpus(path.parent, "").resume(Hunt(0))
+        with Corpus(path.parent, "") as corpus:
+            corpus.resume(Hunt(0))
 
     return read
 

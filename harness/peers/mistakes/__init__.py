@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from sfusion.harness.peers.mistake import MISTAKES
+from sfusion.harness.peers.mistake import MISTAKES as MISTAKES
 
 # Importing a module registers its mistakes, in the order of the table.
 for _module in ("limits", "requests", "scores", "tasks", "texts", "races"):
     import_module(f"{__name__}.{_module}")
-
-__all__ = ["MISTAKES"]
