@@ -65,7 +65,9 @@ def quick_pytest() -> None:
 
 
 @pytest.fixture(autouse=True)
-def unknown_sandboxes() -> Iterator[None]:
-    """A sandbox that gets the port of an earlier one must not inherit its reputation."""
+def nothing_inherited() -> Iterator[None]:
+    """A sandbox that gets the port of an earlier one must not inherit its reputation, nor a test another one's path."""
+    path = list(sys.path)
     yield
+    sys.path[:] = path
     process_fleet().forget()

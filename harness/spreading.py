@@ -19,6 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait
+from multiprocessing.resource_tracker import ensure_running
 from typing import Any, Literal, Protocol, TypeVar
 
 from sfusion.harness.errors import BadOption, MissingWorld, WorkerLost
@@ -134,6 +135,7 @@ class _Processes:
 
 def _new_pool(jobs: int) -> ProcessPoolExecutor:
     if not _can_fork():
+        _start_resource_tracker()
         return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_process)
     pool = ProcessPoolExecutor(jobs, get_context("fork"), initializer=_start_process)
     # No process may get Ctrl-C before it ignores it.
@@ -143,6 +145,16 @@ def _new_pool(jobs: int) -> ProcessPoolExecutor:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pool
+
+
+def _start_resource_tracker() -> None:
+    """Start what multiprocessing would start later, and then unblock signals that our caller has blocked."""
+    if hasattr(signal, "pthread_sigmask"):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        try:
+            ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _can_fork() -> bool:

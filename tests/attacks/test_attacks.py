@@ -168,8 +168,6 @@ class Targets:
         target, directory = self._running.pop(mode)
         target.close()
         remove_tree(directory)
-        for name in _left_in_shared_memory():
-            os.unlink(f"/dev/shm/{name}")
 
     def close_all(self) -> None:
         for mode in list(self._running):
@@ -231,3 +229,6 @@ def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
             pytest.xfail(promise.splitlines()[-1])
         targets.close(mode)
         raise
+    finally:
+        for name in _left_in_shared_memory():
+            os.unlink(f"/dev/shm/{name}")

@@ -34,14 +34,29 @@ def test_what_a_dead_process_was_running_is_handed_out_again(tmp_path: Path) -> 
             list(workers.map(partial(square, tmp_path), [7]))
 
 
-def test_signals_that_the_caller_has_blocked_stay_blocked() -> None:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with open_workers(2) as workers:
-            assert list(workers.map(abs, [-1])) == [1]
-        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+BLOCKING = """
+import signal, sys, threading
+from sfusion.harness.spreading import open_workers
+
+if __name__ == "__main__":
+    threads = [threading.Thread(target=sys.stdin.read, daemon=True) for _ in range(int(sys.argv[1]))]
+    for one in threads:
+        one.start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with open_workers(2) as workers:
+        assert list(workers.map(abs, [-1])) == [1]
+    assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_signals_that_the_caller_has_blocked_stay_blocked(threads: int, tmp_path: Path) -> None:
+    """A process with threads starts its workers, and whatever that needs, in another way."""
+    script = tmp_path / "blocking.py"
+    script.write_text(BLOCKING)
+    process = subprocess.Popen([sys.executable, str(script), str(threads)], stdin=subprocess.PIPE)
+    with process:
+        assert process.wait() == 0
 
 
 def test_an_address_without_a_cluster_and_an_unknown_place_are_refused() -> None:
