@@ -196,8 +196,10 @@ class CommandRunner:
     async def _ended_before_stdin(self, ending: asyncio.Future[tuple[CommandReport, str, str]]) -> bool:
         """Delay standard input for as long as spawning the other programs would block the real server's loop."""
         await asyncio.sleep(0)
-        stall = SPAWN_STALL * (len(self._running) - 1)
-        await asyncio.wait([ending], timeout=stall)
+        others = len(self._running) - 1
+        if others == 0:
+            return False
+        await asyncio.wait([ending], timeout=SPAWN_STALL * others)
         return ending.done() and ending.result()[0].event == "exited"
 
     def _result(self, spec: CommandSpec, report: CommandReport, stdout: str, stderr: str) -> CommandResult:

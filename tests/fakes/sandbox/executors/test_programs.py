@@ -190,6 +190,17 @@ async def test_the_published_image_fails_if_a_program_ends_before_its_input_is_w
         await executor.aclose()
 
 
+async def test_a_program_that_runs_alone_may_end_before_its_input_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = asyncio.wait
+    executor = PythonExecutor(profile="2025-06")
+    try:
+        # A loop that gets no time: whatever is waited for has ended.
+        monkeypatch.setattr(asyncio, "wait", lambda futures, timeout=None: real(futures))
+        assert (await run(executor, "true", "bash", stdin="x")).status == "Success"
+    finally:
+        await executor.aclose()
+
+
 @pytest.mark.skipif(shutil.which("npm") is None, reason="this machine has no npm")
 async def test_npm_asks_nobody_for_a_newer_npm(executor: PythonExecutor) -> None:
     asked = []
