@@ -16,14 +16,14 @@ from sfusion_tools.output_sizes import FULL_PIPE_BYTES, PIPE_BYTES
 
 from .packets import (
     PACKET,
-    SEND_BUFFER,
     as_here,
     buffers_waiting,
     bytes_waiting,
     cost_waiting,
+    hold,
     is_large_write,
+    let_go_on,
     packet_cost,
-    set_buffer,
     stream_pair,
 )
 
@@ -145,14 +145,14 @@ class PacketCapture:
         """Return whether to check again in a moment before reading."""
         if is_large_write(waiting, cost):
             if self._small_looks >= SMALL_LOOKS:
-                set_buffer(self._theirs, SEND_BUFFER)
+                let_go_on(self._theirs)
             self._small_looks = 0
             return waiting < PIPE_BYTES and self._may_grow(waiting)
         if waiting <= FULL_PIPE_BYTES - len(self._held) or cost == packet_cost(waiting):
             return False
         self._small_looks += 1
         if self._small_looks == SMALL_LOOKS:
-            set_buffer(self._theirs, 0)  # stop the program, so that nothing changes while packets are told apart
+            hold(self._theirs)  # so that nothing changes while packets are told apart
         return self._small_looks <= SMALL_LOOKS
 
     def _may_grow(self, waiting: int) -> bool:
@@ -181,7 +181,7 @@ class PacketCapture:
                 self._held += self._ours.recv(waiting or 1)
             else:
                 self._held += self._up_to_packet(below, waiting, cost)
-                self._drop_excess()
+                let_go_on(self._theirs)
         except BlockingIOError:
             return
         if len(self._held) > FULL_PIPE_BYTES:
@@ -213,17 +213,6 @@ class PacketCapture:
             waiting, cost = bytes_waiting(self._ours), cost_waiting(self._theirs)
             if bytes_waiting(self._ours) == waiting:
                 return waiting, cost
-
-    def _drop_excess(self) -> None:
-        """Remove what has piled up beyond the limit, and shrink the buffer by the same amount.
-
-        These bytes are never used, but a writer that waits for space is woken only by an almost empty buffer; on the
-        real server, where nothing piles up, it would not have waited.
-        """
-        piled_up, cost = self._balance()
-        if piled_up:
-            self._ours.recv(piled_up)
-        set_buffer(self._theirs, max(SEND_BUFFER - cost, 0))
 
     def _stop(self) -> None:
         self._reading = False

@@ -50,12 +50,27 @@ def is_large_write(waiting: int, cost: int) -> bool:
 def stream_pair() -> tuple[socket.socket, socket.socket]:
     """Return a pair of sockets, ours and the program's, with the kernel buffer size of the recordings."""
     ours, theirs = socket.socketpair()
-    set_buffer(theirs, SEND_BUFFER)
+    _set_buffer(theirs, SEND_BUFFER)
     ours.setblocking(False)
     return ours, theirs
 
 
-def set_buffer(stream: socket.socket, size: int) -> None:
+def hold(theirs: socket.socket) -> None:
+    """Let the program write no more than a few small packets before it waits."""
+    _set_buffer(theirs, 0)
+
+
+def let_go_on(theirs: socket.socket) -> None:
+    """Let the program fill the whole buffer again, also if it waits already.
+
+    The kernel wakes a waiting writer only when three quarters of the buffer are free, however large it has become, so
+    wake it by something else: no program expects to read from its own output.
+    """
+    _set_buffer(theirs, SEND_BUFFER)
+    theirs.shutdown(socket.SHUT_RD)
+
+
+def _set_buffer(stream: socket.socket, size: int) -> None:
     """Set the size of a socket's send buffer, by cost."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size // 2)  # Linux doubles it
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, output
 from sfusion.fakes.sandbox.executors.python.output import decoded
-from sfusion.fakes.sandbox.executors.python.packets import PACKET, as_here, is_large_write, packet_cost
+from sfusion.fakes.sandbox.executors.python.packets import (
+    PACKET,
+    as_here,
+    bytes_waiting,
+    is_large_write,
+    packet_cost,
+)
 from tests.fakes.sandbox.executors.calls import ran
+from tests.sfusion_tools.sandbox.helpers import until
 
 linux = pytest.mark.skipif(not as_here(), reason="these are the limits of Linux's sockets")
 
@@ -50,6 +60,30 @@ async def test_small_writes_are_cut_like_on_the_real_server(
     code = f"import sys\nfor _ in range({lines}): sys.stdout.write('x' * 999 + '\\n')"
     result = await ran(executor, code, run_timeout=5.0)
     assert (result.status, len(result.stdout or "")) == (status, kept)
+
+
+@linux
+@pytest.mark.parametrize("read_in_time", [0, 13, 14, 15, 16])
+async def test_small_writes_that_pile_up_block_the_program_no_earlier(read_in_time: int) -> None:
+    each, kept, in_buffer = 8_000, 17, 24
+    stream = output.PacketCapture(asyncio.get_running_loop())
+    writer = os.dup(stream.fileno())
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            os.write(writer, bytes(each))
+
+    try:
+        await asyncio.to_thread(write, read_in_time)
+        await until(lambda: not bytes_waiting(stream._ours))
+        rest = asyncio.get_running_loop().run_in_executor(None, write, kept + in_buffer - read_in_time)
+        while bytes_waiting(stream._ours) != in_buffer * each:
+            pass  # the loop reads nothing meanwhile
+        await rest
+        assert len(stream.take()) == kept * each
+    finally:
+        os.close(writer)
+        stream.close()
 
 
 @linux
