@@ -22,6 +22,8 @@ from tests.fakes.sandbox.executors.calls import ran
 from tests.sfusion_tools.sandbox.helpers import until
 
 linux = pytest.mark.skipif(not as_here(), reason="these are the limits of Linux's sockets")
+LIMIT = {"Finished": 60.0, "TimeLimitExceeded": 5.0}
+"""Seconds that a program is given which should end like this."""
 
 
 @linux
@@ -39,7 +41,8 @@ linux = pytest.mark.skipif(not as_here(), reason="these are the limits of Linux'
 async def test_one_large_write_is_cut_like_on_the_real_server(
     executor: PythonExecutor, stream: str, written: int, status: str, kept: int
 ) -> None:
-    result = await ran(executor, f"import os; os.write({1 + (stream == 'stderr')}, b'x' * {written})", run_timeout=5.0)
+    code = f"import os; os.write({1 + (stream == 'stderr')}, b'x' * {written})"
+    result = await ran(executor, code, run_timeout=LIMIT[status])
     assert (result.status, len(getattr(result, stream))) == (status, kept)
 
 
@@ -58,7 +61,7 @@ async def test_small_writes_are_cut_like_on_the_real_server(
 ) -> None:
     # Python writes eight of these lines at a time: the seventeenth write is the first to pass 131,072 bytes.
     code = f"import sys\nfor _ in range({lines}): sys.stdout.write('x' * 999 + '\\n')"
-    result = await ran(executor, code, run_timeout=5.0)
+    result = await ran(executor, code, run_timeout=LIMIT[status])
     assert (result.status, len(result.stdout or "")) == (status, kept)
 
 
@@ -117,7 +120,7 @@ async def test_on_other_systems_all_output_counts_as_one_large_write(
     executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch, written: int, status: str, kept: int
 ) -> None:
     monkeypatch.setattr(output, "as_here", lambda: False)
-    result = await ran(executor, f"head -c {written} /dev/zero", "bash", run_timeout=5.0)
+    result = await ran(executor, f"head -c {written} /dev/zero", "bash", run_timeout=LIMIT[status])
     assert (result.status, len(result.stdout or "")) == (status, kept)
 
 
