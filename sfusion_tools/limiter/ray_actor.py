@@ -67,7 +67,7 @@ class LimiterActor:
         host = self._host
         self._store.write(LimiterRecord.of(self._id, host.settings, host.clients(), host.longest_lease(), attaching))
 
-    @ray.method(concurrency_group="give")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def exchange(self, batch: Batch) -> LimiterReply:
         if batch.attach is None:
             return self._host.exchange(batch)
@@ -80,48 +80,55 @@ class LimiterActor:
             self._record(batch)
             return self._host.exchange(batch)
 
-    @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     async def wait(self, poll: Poll) -> LimiterReply:
         return await self._host.wait(poll)
 
-    @ray.method(concurrency_group="wait")  # type: ignore[untyped-decorator]
     async def acquire(self) -> str:
         """Wait in the queue for a permit and return its name. It has no lease: it is out until released."""
         return await asyncio.wrap_future(self._callers.acquire())
 
-    @ray.method(concurrency_group="give")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def release(self, permit: str | None = None) -> bool:
         """Release that permit, or the oldest one that is out. Return False and change nothing if there is none."""
         return await asyncio.wrap_future(self._callers.release(permit))
 
-    @ray.method(concurrency_group="look")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def get_current_count(self) -> int:
         """Return how many permits are out."""
         return self._host.snapshot().in_use
 
-    @ray.method(concurrency_group="look")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def snapshot(self) -> Snapshot:
         return self._host.snapshot()
 
-    @ray.method(concurrency_group="look")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def protocol(self) -> int:
         return PROTOCOL
 
-    @ray.method(concurrency_group="look")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def settings(self) -> LimiterSettings:
         return self._host.settings
 
-    @ray.method(concurrency_group="look")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def configure(self, settings: LimiterSettings) -> None:
         with self._recording:
             self._host.configure(settings)
             self._record()
 
-    @ray.method(concurrency_group="look")  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def ping(self) -> bool:
         return True
 
 
-# Waiting, releasing and inspecting each have their own threads: no number of waiters can block a release.
-ACTOR_OPTIONS = {"num_cpus": 0, "max_restarts": -1, "concurrency_groups": {"wait": 1_000_000, "give": 64, "look": 16}}
+ACTOR_OPTIONS = {
+    "num_cpus": 0,
+    "max_restarts": -1,
+    "max_concurrency": 1_000_000,
+    "concurrency_groups": {"quick": 80},
+}
+"""Calls that wait, and calls that end at once, each have a thread: no number of waiters can block a release.
+
+There is only one named group: a thread of Ray's looks up its event loop when it begins, and on a busy machine this can
+be the loop of the next group already. Then nobody runs its own, and calls to its group wait for ever.
+"""
 actor_class: Any = ray.remote(**ACTOR_OPTIONS)(LimiterActor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sfusion_tools.limiter import Limiter, LimiterSettings, Permit, Share
+from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, LimiterActor
 from sfusion_tools.limiter.ray_limiter import TokenBucketWorker, find, ray_limiter
 from tests.sfusion_tools.limiter.holding import give, take
 
@@ -161,6 +163,28 @@ class OldLimiter:
 
     async def settings(self) -> LimiterSettings:
         return LimiterSettings(1)
+
+
+class _DelayedLimiter(LimiterActor):
+    """In a process whose threads for concurrency groups do nothing before this exists, as on a busy machine."""
+
+    def __new__(cls, *_: Any) -> Any:
+        if "exists" not in vars(threading):  # Ray calls this twice, before it starts the threads
+            threading.exists, run = threading.Event(), threading.Thread.run  # type: ignore[attr-defined]
+
+            def late(thread: threading.Thread) -> None:
+                if thread.name.startswith("AsyncIO Thread: ") and not thread.name.endswith(" default"):
+                    threading.exists.wait()  # type: ignore[attr-defined]
+                run(thread)
+
+            threading.Thread.run = late  # type: ignore[method-assign]
+        return super().__new__(cls)
+
+    def _observer(self) -> None:
+        threading.exists.set()  # type: ignore[attr-defined]
+
+
+DelayedLimiter: Any = ray.remote(**ACTOR_OPTIONS)(_DelayedLimiter)
 
 
 @ray.remote(num_cpus=0)

@@ -26,6 +26,7 @@ from sfusion.harness.benching.ground import Ground
 from sfusion.harness.benching.permits import ACTOR, Permits
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.limiter.messages import PROTOCOL
 from sfusion_tools.limiter.ray_limiter import ray_limiter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
@@ -40,7 +41,7 @@ from sfusion_tools.sandbox_fusion_tools import (
 )
 from sfusion_tools.tool_registry import initialize_tools_from_config
 from tests.docs.test_metrics_page import listed
-from tests.ray.actors import Gate, Process, snapshot, until
+from tests.ray.actors import DelayedLimiter, Gate, Process, snapshot, until
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 from tests.sfusion_tools.sandbox.helpers import until as reached
 
@@ -441,3 +442,13 @@ def test_benchmarks_call_the_server_through_every_contestant_that_needs_ray() ->
         assert set(contest.missing) == {VERL}
         with Permits(callers=1, pairs=3000).open(ground) as contest:
             assert set(contest.measure(1)) == {OURS, DESIGN, ACTOR}
+
+
+def test_a_limiter_whose_threads_begin_late_answers_everyone() -> None:
+    """With two named concurrency groups, a late thread of Ray's runs the event loop of the other group."""
+    limiter = DelayedLimiter.remote(1)
+    permit = ray.get(limiter.acquire.remote())
+    waits = limiter.acquire.remote()
+    assert ray.get([limiter.protocol.remote(), limiter.release.remote(permit)]) == [PROTOCOL, True]
+    assert ray.get(waits) != permit
+    ray.kill(limiter)
