@@ -30,6 +30,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[index] = item
         item.add_marker(pytest.mark.ray)
         item.add_marker(pytest.mark.xdist_group("ray"))
+        limit = item.get_closest_marker("timeout")
+        # Not by a signal, whose exception `ray.get` swallows.
+        seconds = limit.args[0] if limit else float(item.config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(seconds, method="thread"), append=False)
 
 
 @pytest.fixture(scope="package")
