@@ -6,6 +6,7 @@ Without the extra ``ray`` these tests are not collected.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -30,15 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[index] = item
         item.add_marker(pytest.mark.ray)
         item.add_marker(pytest.mark.xdist_group("ray"))
-        limit = item.get_closest_marker("timeout")
-        # Not by a signal, whose exception `ray.get` swallows.
-        seconds = limit.args[0] if limit else float(item.config.getini("timeout"))
-        item.add_marker(pytest.mark.timeout(seconds, method="thread"), append=False)
 
 
 @pytest.fixture(scope="package")
 def place() -> Iterator[OwnCluster]:
     """A cluster on this machine, which grows to the size that is needed."""
+    import ray
+
     from sfusion.harness.worlds import ray_cluster
     from sfusion.harness.worlds.ray_cluster import OwnCluster, inherited_path, open_cluster
     from tests.warm import warm_ray_worker
@@ -46,6 +45,7 @@ def place() -> Iterator[OwnCluster]:
     with inherited_path():
         worker = warm_ray_worker()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "get", partial(ray.get, timeout=150.0))  # it swallows the exception of pytest's time limit
         patch.setitem(ray_cluster._NODE, "worker_path", str(worker))
         cluster = open_cluster()
         assert isinstance(cluster, OwnCluster)
