@@ -34,6 +34,11 @@ with suppress(ImportError):  # the environments with verl do not have it
     settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("same")
 
+    # It also draws constants that it finds in the modules loaded so far, which depend on the tests that ran before.
+    from hypothesis.internal.conjecture import providers
+
+    providers._get_local_constants = lambda: providers._local_constants
+
 # Shells start background jobs with Ctrl-C ignored, and every process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
