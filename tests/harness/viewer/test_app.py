@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -40,16 +41,31 @@ def opened(tmp_path: Path) -> Opener:
 
 
 async def settle(app: ViewerApp, pilot: Pilot[None], *keys: str) -> None:
-    """Press keys and wait until their effects are complete."""
-    await pilot.press(*keys)
-    await pilot.pause()
-    await app.workers.wait_for_complete()
-    await pilot.pause()
+    """Press keys and wait until their effects are complete.
+
+    The waits of Textual's pilot also end when the process gets no processor time, as on a busy machine.
+    """
+    for key in keys or [None]:
+        await pilot.press(*[key] if key else [])
+        await messages_handled(app)
+        await app.workers.wait_for_complete()
+        await messages_handled(app)
+
+
+async def messages_handled(app: ViewerApp) -> None:
+    """Wait until no widget has had a message for 20 turns of the application, which handles most of them."""
+    quiet = 0
+    while quiet < 20:
+        handled = asyncio.Event()
+        app.call_later(handled.set)
+        await handled.wait()
+        has_more = any(widget.message_queue_size for widget in app.screen.walk_children(with_self=True))
+        quiet = 0 if has_more else quiet + 1
 
 
 async def ask(app: ViewerApp, pilot: Pilot[None], key: str, text: str) -> None:
     """Open the input line with a key, fill it in and press enter."""
-    await pilot.press(key)
+    await settle(app, pilot, key)
     app.query_one("#ask-input", Input).value = text
     await settle(app, pilot, "enter")
 
