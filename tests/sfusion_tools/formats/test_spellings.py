@@ -142,17 +142,24 @@ def test_prose_about_tools_is_not_taken_for_a_call(text: str) -> None:
         assert (parsed.calls, parsed.problems, parsed.content) == ((), (), text)
 
 
-def spellings(name: str, body: str) -> list[str]:
-    """Ways to write a call whose only argument is ``body``, with nothing in it escaped."""
+def spellings(name: str, body: str) -> list[tuple[str, str]]:
+    """Ways to write a call whose only argument is ``body``, with nothing in it escaped; each with its argument."""
     form = get_format(name)
     if name in ("glm45", "qwen3_coder"):
-        return [form.example.replace("VALUE", body)]
+        return [(form.example.replace("VALUE", body), body)]
+    quoted = [(f"{quote}{body}{quote}", between(quote, body)) for quote in QUOTES]
     if name == "pythonic":
-        return [f"[TOOL({prefix}{quote}{body}{quote})]" for prefix in ("KEY=", "KEY=r") for quote in QUOTES]
-    texts = [form.example.replace('"VALUE"', f'"{body}"')]
+        return [(f"[TOOL({prefix}{text})]", argument) for prefix in ("KEY=", "KEY=r") for text, argument in quoted]
+    texts = [(form.example.replace('"VALUE"', f'"{body}"'), body)]
     if name == "llama3":
-        texts += [f"{{'name': 'TOOL', 'parameters': {{'KEY': {quote}{body}{quote}}}}}" for quote in QUOTES]
+        texts += [(f"{{'name': 'TOOL', 'parameters': {{'KEY': {text}}}}}", argument) for text, argument in quoted]
     return texts
+
+
+def between(quote: str, body: str) -> str:
+    """What Python reads: a body that begins and ends with two more quotes is between three of them."""
+    has_three = len(quote) == 1 and len(body) >= 4 and body[:2] == body[-2:] == quote * 2
+    return body[2:-2] if has_three else body
 
 
 QUOTES = ("'", '"', "'''", '"""')
@@ -173,15 +180,17 @@ BODIES = st.lists(
 @example(body="s = ''; print(len(s))".replace("=", "is"), places=[])
 @example(body="a\r\nb", places=[])
 @example(body="print(' ')", places=[])
+@example(body="''''", places=[])
+@example(body="''x''", places=[])
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
     name: str, body: str, places: list[int]
 ) -> None:
     form = get_format(name)
-    for text in spellings(name, body):
+    for text, argument in spellings(name, body):
         parsed = form.parse(text, TYPED)
         assert streamed(form, cut(text, places), TYPED) == parsed
-        exact = [call.arguments for call in parsed.calls] == [{"KEY": body}]
+        exact = [call.arguments for call in parsed.calls] == [{"KEY": argument}]
         assert exact or parsed.problems, text
 
 
