@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox import FakeSandbox
@@ -20,6 +20,7 @@ KINDS = {
     200: (b'{"status":', b'"pong"', b"<!doctype html>", b"[]", b'{"openapi":'),
     307: (b"",),
     400: (b'{"detail":"', b"Invalid HTTP request received."),
+    403: (),  # a request for a web socket
     404: (b'{"detail":"Not Found"}',),
     405: (b'{"detail":"Method Not Allowed"}',),
     422: (b'{"detail":[{"type":"',),
@@ -142,6 +143,7 @@ bodies = st.sampled_from(
 
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(tokens, targets, st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2", b""]), headers, bodies, st.booleans())
+@example(b"GET", b"/run_code", b"HTTP/1.1", [b"Connection: upgrade", b"Upgrade: websocket"], b"", False)
 def test_http_of_any_shape_gets_an_answer_of_a_known_kind(
     sandbox: FakeSandbox, method: bytes, target: bytes, version: bytes, lines: list[bytes], body: bytes, again: bool
 ) -> None:
