@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
+from sfusion.fakes.sandbox.executors.python import command
 from sfusion.harness.doctor import Plan, SandboxSettings, examine, throughput
 from sfusion.harness.doctor.examination import NullObserver
 from sfusion.harness.doctor.knee import Point
@@ -20,7 +21,8 @@ PLAN = Plan(patience=30.0, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=
 
 
 @pytest.mark.parametrize("executor", ["python", "scripted"])
-async def test_the_stdin_race_of_the_old_image_is_detected(executor: str) -> None:
+async def test_the_stdin_race_of_the_old_image_is_detected(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SPAWN_STALL", 2.0)  # a busy machine may need seconds to start any of the programs
     scripts = [{"pattern": "6", "prints": "sfusion 42\n"}] if executor == "scripted" else []
     async with FakeSandbox(executor=executor, profile="2025-06", scripts=scripts) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=RACE)
