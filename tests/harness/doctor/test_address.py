@@ -8,7 +8,6 @@ import pytest
 
 from sfusion.harness.doctor import Client, Plan
 from tests.harness.doctor.servers import (
-    HASTY,
     QUICK,
     SFUSION,
     VERL,
@@ -110,7 +109,7 @@ async def test_loopback_without_a_server_inside_a_container_breaks_training(tmp_
         url = f"{sandbox.url}/run_code"
         inside = await examined(url, root=root, environ=environ, checks=LISTENING)
         assert severity(inside, "loopback-in-container") == "note", "it answers, so it runs in the same container"
-    result = await examined(url, HASTY, root=root, environ=environ)
+    result = await examined(url, root=root, environ=environ)
     assert breaking(result) == ["loopback-in-container"]
     assert "Connection refused" in seen(result, "loopback-in-container")
     assert result.reached is False

@@ -29,6 +29,7 @@ from tests.harness.doctor.servers import (
     seen,
     severity,
 )
+from tests.sfusion_tools.sandbox.helpers import virtually
 
 START = ("connection", "ping", "run_code")
 
@@ -100,7 +101,7 @@ async def test_an_unenforced_limit_hurts_and_identifies_the_old_image() -> None:
 
 async def test_the_output_limit_is_measured() -> None:
     async with FakeSandbox(executor="python") as sandbox:
-        plan = replace(QUICK, timed_out_after=2.0)
+        plan = replace(QUICK, timed_out_after=5.0)  # enough for the programs that are not blocked
         result = await examined(sandbox.url, plan, checks=only(*START, "long output"))
         assert ids(result) == {"stdout-cut"}
         assert severity(result, "stdout-cut") == "hurts"
@@ -251,11 +252,13 @@ async def test_missing_usual_packages_hurt(tmp_path: Path) -> None:
 
 async def test_an_unenforced_run_timeout_breaks_training() -> None:
     async with FakeSandbox(executor=Changed(lambda request: replace(request, run_timeout=60.0))) as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "run_timeout"))
+        plan = replace(QUICK, timed_out_after=0.3)
+        result = await examined(sandbox.url, plan, checks=only(*START, "run_timeout"))
         assert breaking(result) == ["run-timeout-ignored"]
         assert "with run_timeout 0.3 ran to its end" in seen(result, "run-timeout-ignored")
 
 
+@virtually
 async def test_no_answer_at_the_run_timeout_breaks_training() -> None:
     hangs = {"code": "doctor-clock", "what": {"hang": True}}
     async with scripted(faults=[hangs]) as sandbox:

@@ -31,6 +31,7 @@ from tests.harness.doctor.servers import (
     until,
 )
 from tests.ports import closed_port
+from tests.sfusion_tools.sandbox.helpers import virtually
 
 HELLO = until("run_code")
 
@@ -51,6 +52,7 @@ async def test_an_unknown_host_name_is_unreachable() -> None:
     assert "name" in result.findings[0].change
 
 
+@virtually
 async def test_run_code_that_hangs_behind_a_live_ping_breaks_training() -> None:
     async with scripted() as sandbox:
         sandbox.wedge(ping="alive")
@@ -63,6 +65,7 @@ async def test_run_code_that_hangs_behind_a_live_ping_breaks_training() -> None:
         assert ids(await examined(sandbox.url, checks=HELLO)) == set()
 
 
+@virtually
 async def test_a_server_that_accepts_connections_but_never_answers_breaks_training() -> None:
     async with scripted() as sandbox:
         sandbox.wedge(ping="dead")
@@ -71,6 +74,7 @@ async def test_a_server_that_accepts_connections_but_never_answers_breaks_traini
         assert breaking(result) == ["no-answer"]
 
 
+@virtually
 async def test_a_dead_ping_hurts_if_programs_run() -> None:
     async with scripted(faults=[{"path": "/v1/ping", "what": {"hang": True}}]) as sandbox:
         result = await examined(sandbox.url, Plan(patience=1.0, quick=True), checks=HELLO)
@@ -182,7 +186,7 @@ async def answering_with(reply: bytes) -> AsyncIterator[str]:
 @pytest.mark.parametrize("reply", [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail ESMTP\r\n", b"-ERR unknown command\r\n"])
 async def test_a_server_that_does_not_speak_http_is_another_service(reply: bytes) -> None:
     async with answering_with(reply) as url:
-        result = await examined(url, HASTY)
+        result = await examined(url)
     assert breaking(result) == ["other-service"]
     assert "does not speak HTTP" in seen(result, "other-service")
     assert "correct host and port" in result.findings[-1].change
@@ -190,7 +194,7 @@ async def test_a_server_that_does_not_speak_http_is_another_service(reply: bytes
 
 async def test_a_server_that_closes_every_connection_may_be_the_wrong_port() -> None:
     async with answering_with(b"") as url:
-        result = await examined(url, HASTY)
+        result = await examined(url)
     assert breaking(result) == ["connection-lost"]
     assert "the ping got no answer either" in seen(result, "connection-lost")
     assert "check that this is the port" in result.findings[-1].change
@@ -213,7 +217,7 @@ async def test_a_success_without_the_expected_output_breaks_training() -> None:
 
 async def test_https_to_a_plain_http_port_breaks_training() -> None:
     async with scripted() as sandbox:
-        result = await examined(f"https://127.0.0.1:{sandbox.port}/run_code", HASTY)
+        result = await examined(f"https://127.0.0.1:{sandbox.port}/run_code")
         assert ids(result) == {"https-to-plain-port"}
         assert breaking(result) == ["https-to-plain-port"]
 
@@ -232,7 +236,7 @@ def server_side(authority: trustme.CA, name: str) -> ssl.SSLContext:
 
 async def test_http_to_a_tls_port_breaks_training(authority: trustme.CA) -> None:
     async with serving_tls(server_side(authority, "127.0.0.1")) as port:
-        result = await examined(f"http://127.0.0.1:{port}/run_code", HASTY)
+        result = await examined(f"http://127.0.0.1:{port}/run_code")
         assert ids(result) == {"http-to-tls-port"}
         assert breaking(result) == ["http-to-tls-port"]
 
@@ -250,7 +254,7 @@ async def test_http_to_a_gateway_that_rejects_it_breaks_training() -> None:
 @pytest.mark.parametrize("name", ["127.0.0.1", "elsewhere.test"])
 async def test_untrusted_certificate_breaks_training(authority: trustme.CA, name: str) -> None:
     async with serving_tls(server_side(authority, name)) as port:
-        result = await examined(f"https://127.0.0.1:{port}/run_code", HASTY)
+        result = await examined(f"https://127.0.0.1:{port}/run_code")
         assert ids(result) == {"certificate"}
         assert breaking(result) == ["certificate"]
         assert "certificate" in seen(result, "certificate")
@@ -265,7 +269,7 @@ async def test_a_failing_tls_handshake_breaks_training() -> None:
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     try:
-        result = await examined(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/run_code", HASTY)
+        result = await examined(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/run_code")
     finally:
         server.close()
     assert breaking(result) == ["tls-fails"]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sfusion.fakes.wire import Answer
 from sfusion.harness.doctor.proxy_env import proxy_of_requests
 from tests.harness.doctor.servers import (
-    HASTY,
     QUICK,
     SFUSION,
     VERL,
@@ -40,7 +39,7 @@ async def test_a_proxy_that_answers_instead_of_the_sandbox_breaks_training() -> 
         return page
 
     async with answering(refuse) as proxy:
-        result = await examined(ELSEWHERE, HASTY, environ={"http_proxy": proxy})
+        result = await examined(ELSEWHERE, environ={"http_proxy": proxy})
         assert ids(result) == {"proxy-catches"}
         assert breaking(result) == ["proxy-catches"]
         assert f"go through the proxy {proxy} of the environment: the ping returns 503" in seen(result, "proxy-catches")
@@ -48,7 +47,7 @@ async def test_a_proxy_that_answers_instead_of_the_sandbox_breaks_training() -> 
 
 
 async def test_a_dead_proxy_breaks_training() -> None:
-    result = await examined(ELSEWHERE, HASTY, environ={"ALL_PROXY": "http://user:s3cr3t@127.0.0.1:1"})
+    result = await examined(ELSEWHERE, environ={"ALL_PROXY": "http://user:s3cr3t@127.0.0.1:1"})
     assert breaking(result) == ["proxy-catches"]
     assert "s3cr3t" not in str(result.findings)
 
