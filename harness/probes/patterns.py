@@ -92,7 +92,7 @@ ALL: Patterns = SECRETS + tuple(
         (r"(?<![\w.])(?P<address>\d{1,3}(?:\.\d{1,3}){3})(?![\w.]*\.\d)(?::\d+)?", _address),
         (r"(?P<address>\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\])(?::\d+)?", _address),
         (r"(?<![\w:])(?P<address>[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:])", _address),
-        (r"(?i)\blocalhost(?::\d+)?\b|<HOST>:\d+", "<HOST>"),
+        (r"(?i)(?<![^\W\d])localhost\b(?::\d+)?|<HOST>:\d+", "<HOST>"),
         (r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,8}(?:internal|local|lan|corp|intranet|home|svc|cluster)\b(?::\d+)?", "<HOST>"),
         # Paths of the run.
         (
