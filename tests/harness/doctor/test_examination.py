@@ -16,7 +16,7 @@ from sfusion.harness.doctor.context import CheckContext
 from sfusion_tools.errors import ConfigError
 from tests.harness.doctor.servers import QUICK, always, answering, breaking, examined, ids, only, scripted, seen, until
 
-SMALL = Plan(patience=30.0, burst=6, levels=2, sweep_sleep=0.02, timed_out_after=0.3, languages=(), packages=["json"])
+SMALL = Plan(patience=30.0, burst=6, levels=2, sweep_sleep=0.02, timed_out_after=1.0, languages=(), packages=["json"])
 
 
 async def test_a_healthy_sandbox_has_nothing_that_breaks_training() -> None:
