@@ -21,6 +21,7 @@ from .packets import (
     bytes_waiting,
     cost_waiting,
     hold,
+    in_transit,
     is_large_write,
     let_go_on,
     packet_cost,
@@ -34,7 +35,7 @@ SETTLE = 0.002
 LOOKS = 250
 """Checks without growth after which a write of whole packets counts as finished."""
 SMALL_LOOKS = 3
-"""Checks that must agree that writes are small: a packet in transit has its cost but not yet its bytes."""
+"""Checks that must agree that writes are small."""
 
 
 def decoded(data: bytes) -> str:
@@ -122,8 +123,8 @@ class PacketCapture:
         return self._theirs.fileno()
 
     def take(self) -> bytes:
-        while self._reading and (waiting := bytes_waiting(self._ours)):
-            self._read(waiting)
+        while self._reading and bytes_waiting(self._ours):
+            self._read(*self._balance())
         self._stop()
         return bytes(self._held)
 
@@ -133,17 +134,17 @@ class PacketCapture:
         self._theirs.close()
 
     def _readable(self) -> None:
-        waiting = bytes_waiting(self._ours)
-        if self._must_wait(waiting, cost_waiting(self._theirs)):
+        waiting, cost = self._balance()
+        if self._must_wait(waiting, cost):
             self._loop.remove_reader(self._ours)
             self._timer = self._loop.call_later(SETTLE, self._check_again)
             return
         self._before = self._looks = 0
-        self._read(waiting)
+        self._read(waiting, cost)
 
     def _must_wait(self, waiting: int, cost: int) -> bool:
         """Return whether to check again in a moment before reading."""
-        if is_large_write(waiting, cost):
+        if is_large_write(waiting, cost) or in_transit(waiting, cost):
             if self._small_looks >= SMALL_LOOKS:
                 let_go_on(self._theirs)
             self._small_looks = 0
@@ -152,7 +153,7 @@ class PacketCapture:
             return False
         self._small_looks += 1
         if self._small_looks == SMALL_LOOKS:
-            hold(self._theirs)  # so that nothing changes while packets are told apart
+            hold(self._theirs)  # and give what is on its way the time to arrive
         return self._small_looks <= SMALL_LOOKS
 
     def _may_grow(self, waiting: int) -> bool:
@@ -166,13 +167,12 @@ class PacketCapture:
         self._loop.add_reader(self._ours, self._readable)
         self._readable()
 
-    def _read(self, waiting: int) -> None:
+    def _read(self, waiting: int, cost: int) -> None:
         """Read a large write at once, small ones up to the first that passes the limit.
 
         The real server reads small writes one by one as they arrive. Here several may have piled up, depending on the
         load of the machine, and the result must not depend on that.
         """
-        cost = cost_waiting(self._theirs)
         below = FULL_PIPE_BYTES - len(self._held)
         try:
             if is_large_write(waiting, cost):
@@ -180,6 +180,7 @@ class PacketCapture:
             elif waiting <= below or cost == packet_cost(waiting):
                 self._held += self._ours.recv(waiting or 1)
             else:
+                hold(self._theirs)  # so that nothing is added while packets are told apart
                 self._held += self._up_to_packet(below, waiting, cost)
                 let_go_on(self._theirs)
         except BlockingIOError:
@@ -197,18 +198,17 @@ class PacketCapture:
         if count := buffers_waiting(waiting, cost):
             sure = max(below, int((below * count // waiting + 1) * waiting / count) - MARGIN)
         data = bytearray(self._ours.recv(sure) if sure else b"")
-        waiting, cost = self._balance()
+        cost = cost_waiting(self._theirs)
         while len(data) < below + PACKET:
             data += self._ours.recv(1)
-            left, now = self._balance()
-            added = left - waiting + 1  # the program wrote more in the meantime
-            if now < cost + (packet_cost(added) if added > 0 else 0):
+            left = cost_waiting(self._theirs)
+            if left < cost:
                 break
-            waiting, cost = left, now
+            cost = left
         return bytes(data)
 
     def _balance(self) -> tuple[int, int]:
-        """Return the waiting bytes and their cost at one moment."""
+        """Return the waiting bytes and their cost at one moment, the cost with that of a packet in transit."""
         while True:
             waiting, cost = bytes_waiting(self._ours), cost_waiting(self._theirs)
             if bytes_waiting(self._ours) == waiting:

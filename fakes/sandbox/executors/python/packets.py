@@ -47,6 +47,12 @@ def is_large_write(waiting: int, cost: int) -> bool:
     return buffers_waiting(waiting, cost) is None  # a few buffers can cost almost as little as one large write
 
 
+def in_transit(waiting: int, cost: int) -> bool:
+    """Return whether the next piece of a large write seems to be on its way: it has its cost, but not yet its bytes."""
+    whole, rest = divmod(waiting, PACKET)
+    return whole > 0 and rest == 0 and 0 < cost - whole * packet_cost(PACKET) <= packet_cost(PACKET)
+
+
 def stream_pair() -> tuple[socket.socket, socket.socket]:
     """Return a pair of sockets, ours and the program's, with the kernel buffer size of the recordings."""
     ours, theirs = socket.socketpair()

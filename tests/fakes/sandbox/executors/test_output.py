@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.fakes.sandbox.executors.python import PythonExecutor, output
+from sfusion.fakes.sandbox.executors.python import PythonExecutor, output, packets
 from sfusion.fakes.sandbox.executors.python.output import decoded
 from sfusion.fakes.sandbox.executors.python.packets import (
     PACKET,
@@ -18,6 +19,7 @@ from sfusion.fakes.sandbox.executors.python.packets import (
     is_large_write,
     packet_cost,
 )
+from sfusion_tools.output_sizes import PIPE_BYTES
 from tests.fakes.sandbox.executors.calls import ran
 from tests.sfusion_tools.sandbox.helpers import until
 
@@ -84,6 +86,65 @@ async def test_small_writes_that_pile_up_block_the_program_no_earlier(read_in_ti
             pass  # the loop reads nothing meanwhile
         await rest
         assert len(stream.take()) == kept * each
+    finally:
+        os.close(writer)
+        stream.close()
+
+
+@linux
+@pytest.mark.parametrize("arrived", [1, 2, 3, 4, 5])
+async def test_a_large_write_is_not_read_while_a_piece_of_it_is_on_its_way(
+    arrived: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = output.PacketCapture(asyncio.get_running_loop())
+    writer = os.dup(stream.fileno())
+    on_its_way = packet_cost(PACKET)
+    looks = 0
+
+    def cost_waiting(theirs: socket.socket) -> int:
+        nonlocal looks
+        looks += 1
+        return packets.cost_waiting(theirs) + on_its_way
+
+    monkeypatch.setattr(output, "cost_waiting", cost_waiting)
+    try:
+        os.write(writer, bytes(arrived * PACKET))
+        await until(lambda: looks > 10 or stream._held)
+        on_its_way = 0
+        async with asyncio.timeout(60):  # a writer that is never woken
+            await asyncio.to_thread(os.write, writer, bytes(2 * PIPE_BYTES - arrived * PACKET))
+        assert len(stream.take()) == PIPE_BYTES
+    finally:
+        os.close(writer)
+        stream.close()
+
+
+@linux
+async def test_a_small_write_that_arrives_late_does_not_change_where_the_others_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    each, written = 8_000, 20
+    stream = output.PacketCapture(asyncio.get_running_loop())
+    writer = os.dup(stream.fileno())
+    on_its_way = packet_cost(each)
+    looks = 0
+
+    def cost_waiting(theirs: socket.socket) -> int:
+        nonlocal looks, on_its_way
+        looks += bytes_waiting(stream._ours) < written * each
+        if looks == 5:  # in the middle of telling packets apart
+            packets.let_go_on(theirs)  # the kernel has let this one pass long ago
+            os.write(writer, bytes(each))
+            packets.hold(theirs)
+            on_its_way = 0
+        return packets.cost_waiting(theirs) + on_its_way
+
+    monkeypatch.setattr(output, "cost_waiting", cost_waiting)
+    try:
+        for _ in range(written):
+            os.write(writer, bytes(each))
+        await until(lambda: not stream._reading)
+        assert (len(stream.take()), on_its_way) == (17 * each, 0)
     finally:
         os.close(writer)
         stream.close()
