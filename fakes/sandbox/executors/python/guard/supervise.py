@@ -21,6 +21,8 @@ TICK = 0.02
 """Seconds between two counts of the processes, which limits a fork bomb."""
 MEMORY_EVERY = 4
 """Ticks between two measurements of the memory, which take longer."""
+MEASUREMENTS = 5
+"""How often memory is measured at one time before a program with processes that end meanwhile is killed for it."""
 GRACE = 0.02
 GRACE_LOOKS = 5
 FEW = 4
@@ -107,11 +109,21 @@ class Supervisor:
         if tasks(pids) > bounds.tasks:
             return f"more than {bounds.tasks} threads"
         try:
-            if look_at_memory and self._memory.used(pids, bounds.memory) > bounds.memory:
+            if look_at_memory and self._uses_too_much(self._census, self._memory, pids):
                 return f"more than {bounds.memory // 2**20} MiB of memory"
         except TooLongError:
             return "more mappings and open files than the guard can measure"
         return ""
+
+    def _uses_too_much(self, census: Census, memory: Memory, pids: list[int]) -> bool:
+        """Measure the memory; again if a process ended meanwhile, whose share was counted for the others, too."""
+        for _ in range(MEASUREMENTS):
+            if memory.used(pids, self._bounds.memory) <= self._bounds.memory:
+                return False
+            before, pids = pids, census.members()
+            if set(before) <= set(pids):
+                break
+        return True
 
 
 class GuardedProgram(Protocol):
