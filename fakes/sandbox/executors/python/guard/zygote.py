@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -212,6 +213,7 @@ def _run_keeper(spec: CommandSpec, fds: list[int], groups: ControlGroups | None)
         if spec.control_group and groups is not None:
             group = groups.open(spec.bounds)
         start = _start_in_namespace if spec.namespaces else _start
+        started = time.monotonic()
         program, end, census, message, attributes = start(spec, standard, group)
         try:
             if message:
@@ -219,6 +221,8 @@ def _run_keeper(spec: CommandSpec, fds: list[int], groups: ControlGroups | None)
             else:
                 memory = Memory(private_shm=spec.namespaces, owner=spec.user) if census else None
                 report = Supervisor(program, control, spec.bounds, census, memory, attributes).watch(spec.timeout)
+                # The program may have run before it was watched, which does not count towards its time limit.
+                report = replace(report, seconds=time.monotonic() - started)
                 if group is not None and not report.bound and (broken := group.broken_bound()):
                     report = replace(report, bound=broken)
         finally:
