@@ -354,8 +354,8 @@ async def test_the_directories_of_a_server_that_was_killed_with_its_guard_are_re
     running = PythonExecutor()
     try:
         await ran(running, "print(1)")
-        os.close(lock)  # the kernel does it for processes that are killed
         rooms = set(os.listdir(tmp_path))
+        os.close(lock)  # the kernel does it for processes that are killed
         following = PythonExecutor()
         await following.confinement()
         await following.aclose()
