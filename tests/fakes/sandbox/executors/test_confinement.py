@@ -440,10 +440,11 @@ async def test_threads_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert any("more than 100 threads" in text for text in warnings(caplog))
 
 
-SHARED_BY_FOUR = """import mmap, os, time
+# Without namespaces, /dev/shm is the machine's, and another run of this may be using it.
+SHARED_BY_FOUR = """import mmap, os, tempfile, time
 memfd = os.memfd_create("x")
 os.ftruncate(memfd, 40_000_000)
-segment = open("/dev/shm/x", "w+b")
+segment = tempfile.TemporaryFile(dir="/dev/shm")
 segment.truncate(40_000_000)
 kept = [mmap.mmap(-1, 40_000_000), mmap.mmap(memfd, 40_000_000), mmap.mmap(segment.fileno(), 40_000_000)]
 os.fork(), os.fork()
