@@ -2,7 +2,8 @@
 
 To add an attack, put a file into `programs`. Its docstring is the promise that it tries to break; lines `# %%` divide
 it into the cells of a notebook. It finds a directory to attack in the variable OUTSIDE and the server's own one in
-ROOMS, the process id of the server in SERVER, and the bounds in PROCESSES and MEMORY. It prints `broken: ` and what it
+ROOMS, the process id of the server in SERVER, the bounds in PROCESSES and MEMORY, and what to call shared memory, which
+another run on this machine must not take for its own, in SHARED_NAME and SHARED_KEY. It prints `broken: ` and what it
 could do, and `held` at its end, unless the promise is that it is killed. After it, OUTSIDE, the server and shared
 memory must be as before, and the next program must run.
 
@@ -46,8 +47,10 @@ if shutil.which("bwrap") and os.getuid() == 0:
 WEAK = "-sys_admin,-setuid,-chown"
 """What makes root need bubblewrap: without these it can neither make namespaces nor become another user."""
 KILLED = -9
-KEY = "9964774"
-"""How the keys of the segments that attacks make begin."""
+SHARED_NAME = f"sfusion-attack-{os.getpid()}-"
+"""How the names of files begin that attacks make in shared memory."""
+SHARED_KEY = 0x5F00_0000 + 2 * os.getpid()
+"""The first of the two keys of the segments that attacks make."""
 FS_IOC_GETFLAGS = 0x80086601
 
 
@@ -74,6 +77,7 @@ class Target:
         if mode == "bubblewrap":
             prefix = ["setpriv", f"--bounding-set={WEAK}"]
         places = {"OUTSIDE": str(self.outside), "ROOMS": str(self.rooms)}
+        shared = {"SHARED_NAME": SHARED_NAME, "SHARED_KEY": str(SHARED_KEY)}
         self._server = subprocess.Popen(
             [
                 *prefix,
@@ -81,7 +85,7 @@ class Target:
                 "-m",
                 "tests.attacks.host",
                 json.dumps(None if mode == "bubblewrap" else not without),
-                json.dumps(places),
+                json.dumps(places | shared),
             ],
             cwd=ROOT,
             env=os.environ | {"TMPDIR": str(self.rooms), "SECRET": "hunter2"},
@@ -119,13 +123,19 @@ class Target:
             "limits": [line for line in limits.splitlines() if "files" in line or "processes" in line],
             "priority": os.getpriority(os.PRIO_PROCESS, self._server.pid),
             "shared memory": _left_in_shared_memory(),
-            "segments": re.findall(rf"^ +({KEY}[01]) ", Path("/proc/sysvipc/shm").read_text(), re.MULTILINE),
+            "segments": _segments() & {SHARED_KEY, SHARED_KEY + 1},
             "requests": [path.name for room in self.rooms.iterdir() for path in room.glob("run-*")],
         }
 
 
 def _left_in_shared_memory() -> list[str]:
-    return [name for name in os.listdir("/dev/shm") if name.startswith("sfusion-attack")]
+    return [name for name in os.listdir("/dev/shm") if name.startswith(SHARED_NAME)]
+
+
+def _segments() -> set[int]:
+    """Return the keys of the System V segments of this machine."""
+    _, *lines = Path("/proc/sysvipc/shm").read_text().splitlines()
+    return {int(line.split()[0]) for line in lines}
 
 
 def _attributes(path: Path) -> tuple[Any, ...]:

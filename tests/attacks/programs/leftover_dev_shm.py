@@ -3,6 +3,8 @@
 Named in user-without-namespaces: programs share the machine's /dev/shm.
 """
 
-with open("/dev/shm/sfusion-attack-leftover", "w") as file:
+import os
+
+with open(f"/dev/shm/{os.environ['SHARED_NAME']}leftover", "w") as file:
     file.write("left")
 print("held")

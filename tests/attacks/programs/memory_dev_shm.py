@@ -3,7 +3,7 @@
 import os
 import signal
 
-file = open("/dev/shm/sfusion-attack-memory", "wb", buffering=0)
+file = open(f"/dev/shm/{os.environ['SHARED_NAME']}memory", "wb", buffering=0)
 os.unlink(file.name)
 try:
     for _ in range(0, 2 * int(os.environ["MEMORY"]), 2**20):

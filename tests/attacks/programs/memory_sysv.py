@@ -9,7 +9,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
 half = int(os.environ["MEMORY"]) * 3 // 4
 for number in range(2):
-    segment = libc.shmget(99647740 + number, ctypes.c_size_t(half), 0o1600)
+    segment = libc.shmget(int(os.environ["SHARED_KEY"]) + number, ctypes.c_size_t(half), 0o1600)
     if segment < 0:
         print("held:", os.strerror(ctypes.get_errno()))
         sys.exit()
