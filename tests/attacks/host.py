@@ -32,7 +32,7 @@ async def main(namespaces: bool | None, env: dict[str, str]) -> None:
 async def answer(executor: PythonExecutor, language: str, cells: list[str]) -> dict[str, object]:
     """Run a program, or a notebook if there are several cells."""
     if len(cells) == 1:
-        code = await executor.run_code(RunCode(code=cells[0], language=language, run_timeout=20.0))
+        code = await executor.run_code(RunCode(code=cells[0], language=language, run_timeout=60.0))
         ran = code.run_result
         assert ran is not None or code.message
         return {
@@ -42,7 +42,7 @@ async def answer(executor: PythonExecutor, language: str, cells: list[str]) -> d
             "stdout": (ran.stdout or "") if ran else "",
             "stderr": ran.stderr if ran else "",
         }
-    notebook = await executor.run_jupyter(RunJupyter(cells=cells, total_timeout=10.0))
+    notebook = await executor.run_jupyter(RunJupyter(cells=cells, total_timeout=60.0))
     return {
         "status": notebook.status,
         "message": notebook.message,
