@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -17,6 +18,9 @@ from sfusion.harness.worlds.ray_guardian import RayGuardian
 from sfusion_tools.errors import MissingExtra
 
 _REACH_SECONDS = 5.0
+_NODE_SECONDS = 90.0
+"""How long a node of our own may take to start."""
+_LOOK_SECONDS = 0.1
 _QUICK_HEALTH = {
     # A killed node is detected after three seconds; a slow one has ten seconds to answer.
     "health_check_initial_delay_ms": 1000,
@@ -72,7 +76,7 @@ class OwnCluster:
         self._guardian = RayGuardian()
         self._nodes: list[Any] = []
         try:
-            with inherited_path(), _without_dashboard():
+            with inherited_path(), _without_dashboard(), slow_start_allowed():
                 self._cluster = Cluster(
                     initialize_head=True,
                     head_node_args={
@@ -101,7 +105,7 @@ class OwnCluster:
         survivors = [number for number in range(1, count + 1) if number not in killed]
         needed = count if survivors else count + 1
         while len(self._nodes) < needed:
-            with inherited_path():
+            with inherited_path(), slow_start_allowed():
                 self._nodes.append(self._cluster.add_node(**_NODE))
         head, others = self._nodes[0], iter(self._nodes[1:])
         return [
@@ -209,6 +213,33 @@ def _without_dashboard() -> Iterator[None]:
         yield
     finally:
         Node.start_api_server = start
+
+
+@contextmanager
+def slow_start_allowed() -> Iterator[None]:
+    """Keep asking for a node that is being started: Ray gives up after 30 s, and its agents can be slow to import."""
+    from ray._private import services
+
+    ask = getattr(services, "get_node", None)  # private, so it may be gone one day
+    if ask is None:
+        yield
+        return
+
+    def get_node(*args: Any, **options: Any) -> Any:
+        end = time.monotonic() + _NODE_SECONDS
+        while True:
+            try:
+                return ask(*args, **options)
+            except RuntimeError:  # not registered yet
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(_LOOK_SECONDS)
+
+    services.get_node = get_node
+    try:
+        yield
+    finally:
+        services.get_node = ask
 
 
 def killed_nodes(scenario: Scenario) -> set[int]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray._private import services
 
 from sfusion.harness.chaos.count import SandboxCount, count_at_sandbox
 from sfusion.harness.chaos.rounds import play_rounds
@@ -29,7 +30,8 @@ from sfusion.harness.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.spreading import RayTasks
 from sfusion.harness.worlds import ray as ray_world
-from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path
+from sfusion.harness.worlds import ray_cluster
+from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
 from tests.ray.actors import until
 from tests.warm import warm
 
@@ -363,6 +365,23 @@ def test_processes_of_our_own_cluster_import_what_this_one_can(tmp_path: Path, m
     with inherited_path():
         subprocess.run([sys.executable, "-c", "import beside_the_scenario"], check=True)
     assert dict(os.environ) == before
+
+
+def test_a_node_may_take_longer_to_start_than_ray_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray gave up after 30 s, of which its agents had used 28 for their imports."""
+    answers = iter([RuntimeError("not yet"), RuntimeError("not yet"), {"labels": {}}])
+
+    def get_node(*_: str) -> Any:
+        answer = next(answers)
+        if isinstance(answer, RuntimeError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(services, "get_node", get_node)
+    monkeypatch.setattr(ray_cluster, "_LOOK_SECONDS", 0.0)
+    with slow_start_allowed():
+        assert services.get_node("127.0.0.1:6379", "id") == {"labels": {}}
+    assert services.get_node is get_node
 
 
 def test_what_other_tools_do_not_report_is_not_applicable_and_their_limit_is_counted_at_the_sandbox(
