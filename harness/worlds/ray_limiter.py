@@ -64,7 +64,8 @@ class RunLimiter:
     async def pause(self) -> None:
         """Stop its process (SIGSTOP)."""
         self._stopped = await self._ask("pid")
-        os.kill(self._stopped, signal.SIGSTOP)
+        with suppress(ProcessLookupError):  # killed meanwhile
+            os.kill(self._stopped, signal.SIGSTOP)
 
     async def resume(self) -> None:
         """Let the process that was stopped continue (SIGCONT), if it is still there."""

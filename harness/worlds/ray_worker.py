@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,5 +118,6 @@ def on_node(node: str) -> Any:
 
 @ray.remote(num_cpus=0)  # type: ignore[untyped-decorator] # Ray has no types
 def signal_process(pid: int, signal: int) -> None:
-    """Send a signal to a process on the machine where this task runs."""
-    os.kill(pid, signal)
+    """Send a signal to a process on the machine where this task runs, unless it is gone."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -91,7 +92,8 @@ class RayWorker:
         if not self.alive:
             return
         if self._local:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has just died, and its journal connection is still open
+                os.kill(self.pid, number)
         else:
             await signal_process.options(scheduling_strategy=on_node(self._node)).remote(self.pid, number)
 

@@ -32,6 +32,7 @@ from sfusion.harness.spreading import RayTasks
 from sfusion.harness.worlds import ray as ray_world
 from sfusion.harness.worlds import ray_cluster
 from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
+from sfusion.harness.worlds.ray_workers import RayWorker
 from tests.ray.actors import until
 from tests.warm import warm
 
@@ -355,6 +356,15 @@ def test_what_does_not_start_in_time_is_named_with_what_ray_waits_for(place: Own
         raylet.send_signal(signal.SIGCONT)
     expected = r"n1-w1 did not start within 1 s \(--start-timeout\); Ray has not started WorkerProcess \(. of . CPUs"
     assert all(re.search(expected, verdict.sentence) for verdict in verdicts.values())
+
+
+def test_a_signal_to_a_worker_that_has_just_died_is_dropped() -> None:
+    """Its journal connection may still be open; the whole run ended with a ProcessLookupError."""
+    died = subprocess.Popen(["true"])
+    died.wait()
+    worker = RayWorker("n1-w1", "a node", None, scenario("load: {calls: 1}"), local=True)
+    worker.pid = died.pid
+    asyncio.run(worker.resume())
 
 
 def test_processes_of_our_own_cluster_import_what_this_one_can(tmp_path: Path, monkeypatch: Any) -> None:
