@@ -163,7 +163,10 @@ class RayWorkers:
     @property
     def unready(self) -> str:
         """Say which workers are not ready for the load, and what the first of them has not done."""
-        first, *others = [worker for worker in self.workers if worker.next_step is not None]
+        late = [worker for worker in self.workers if worker.next_step is not None]
+        if not late:  # their driver has not created them, or the last became ready at this moment
+            return "the workers did not start"
+        first, *others = late
         more = f" (nor did {counted(len(others), 'other worker')})" if others else ""
         return f"{first.name} did not {first.next_step}{more}"
 

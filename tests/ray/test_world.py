@@ -32,7 +32,8 @@ from sfusion.harness.spreading import RayTasks
 from sfusion.harness.worlds import ray as ray_world
 from sfusion.harness.worlds import ray_cluster
 from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
-from sfusion.harness.worlds.ray_workers import RayWorker
+from sfusion.harness.worlds.ray_workers import RayWorker, RayWorkers
+from sfusion.harness.worlds.remote_journal import ClockRecorder
 from tests.ray.actors import until
 from tests.warm import warm
 
@@ -356,6 +357,13 @@ def test_what_does_not_start_in_time_is_named_with_what_ray_waits_for(place: Own
         raylet.send_signal(signal.SIGCONT)
     expected = r"n1-w1 did not start within 1 s \(--start-timeout\); Ray has not started WorkerProcess \(. of . CPUs"
     assert all(re.search(expected, verdict.sentence) for verdict in verdicts.values())
+
+
+def test_workers_that_their_driver_has_not_created_in_time_are_reported() -> None:
+    """There was no first one to name, which was a ValueError."""
+    tried = scenario("load: {calls: 1}")
+    recorder = ClockRecorder(Journal.begin(scenario="tried", cell="", seed=0, world="ray"), 0.0)
+    assert RayWorkers(tried, recorder, local=True).unready == "the workers did not start"
 
 
 def test_a_signal_to_a_worker_that_has_just_died_is_dropped() -> None:
