@@ -70,6 +70,7 @@ class RayBackend:
         self._starting = "the sandboxes"
         self._limiter: RunLimiter | None = None
         self._limiter_lives = 0
+        self._limiter_connections = 0
         self._limiter_alive = False
         self._driver: SecondDriver | None = None
         self.recorder: Recorder
@@ -130,13 +131,16 @@ class RayBackend:
         if process == LIMITER:
             self._record_limiter_death()
             self._limiter_lives += 1
+            self._limiter_connections += 1
             self._limiter_alive = True
             first = self._limiter_lives == 1
             self._journal.note(at, "world", "limiter_started", life=self._limiter_lives, first=first)
 
     def _on_disconnect(self, process: str) -> None:
         if process == LIMITER:
-            self._record_limiter_death()
+            self._limiter_connections -= 1
+            if not self._limiter_connections:  # not that of a predecessor, whose end was slower than the new start
+                self._record_limiter_death()
         self._workers.on_disconnect(process)
 
     def _record_limiter_death(self) -> None:

@@ -31,6 +31,8 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.spreading import RayTasks
 from sfusion.harness.worlds import ray as ray_world
 from sfusion.harness.worlds import ray_cluster
+from sfusion.harness.worlds.measuring import bounds_of
+from sfusion.harness.worlds.ray_backend import RayBackend
 from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
 from sfusion.harness.worlds.ray_workers import RayWorker, RayWorkers
 from sfusion.harness.worlds.remote_journal import ClockRecorder
@@ -136,6 +138,24 @@ events: [{after: {in_flight: 4}, kill: limiter}]""")
     assert [one["life"] for one in of(journal, "world", "limiter_started")] == [1, 2]
     permits = {one["permit"].partition("-")[0] for one in of(journal, "limiter", "granted")}
     assert len(permits) == 2, "granted by two incarnations of the limiter"
+
+
+def test_a_limiter_that_is_slower_to_end_than_its_successor_to_start_dies_once() -> None:
+    """Its process may outlive its node for a moment; the journal then said that the new one had died."""
+    tried = scenario("load: {calls: 1}")
+    journal = Journal.begin(scenario="tried", cell="", seed=0, world="ray")
+    backend = RayBackend(
+        tried, journal, GivenCluster.__new__(GivenCluster), [], bounds_of(tried), "driver", "127.0.0.1"
+    )
+    backend.recorder = ClockRecorder(journal, 0.0)
+    backend._workers = RayWorkers(tried, backend.recorder, local=True)
+    backend._on_connect("limiter", 1.0)
+    backend._on_connect("limiter", 2.0)
+    backend._on_disconnect("limiter")  # of the first
+    told = [("limiter_started", 1), ("limiter_died", 1), ("limiter_started", 2)]
+    assert [(one["event"], one["life"]) for one in journal.events] == told
+    backend._on_disconnect("limiter")
+    assert [(one["event"], one["life"]) for one in journal.events] == [*told, ("limiter_died", 2)]
 
 
 def test_killing_a_node_kills_its_workers_and_the_limiter(place: OwnCluster) -> None:
