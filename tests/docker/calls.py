@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from typing import Any
 
 from sfusion.harness.targets.docker_engine import ContainerEngine
-from sfusion.harness.targets.owner import LABEL
+from sfusion.harness.targets.owner import LABEL, Owner
+from tests.ray.processes import descendants
 
 
 def run_code(url: str, code: str, language: str = "python") -> str:
@@ -21,6 +23,13 @@ def run_code(url: str, code: str, language: str = "python") -> str:
 
 
 def containers(engine: ContainerEngine) -> set[str]:
-    """The names of all containers that sfusion started."""
+    """The names of all containers that sfusion started, except those of a living process that is not ours."""
     found = engine.client.api.containers(all=True, filters={"label": LABEL})
-    return {name.lstrip("/") for one in found for name in one["Names"]}
+    ours = {os.getpid(), *descendants(os.getpid())}
+    return {name.lstrip("/") for one in found if not _is_of_others(one, ours) for name in one["Names"]}
+
+
+def _is_of_others(container: dict[str, Any], ours: set[int]) -> bool:
+    owner = Owner.read(container["Labels"][LABEL])
+    alive = owner is not None and owner.is_alive(Owner.here(), running=container["State"] == "running")
+    return bool(alive and owner and owner.pid not in ours)

@@ -14,6 +14,7 @@ from sfusion.harness.targets.container import Container
 from sfusion.harness.targets.docker_engine import ContainerEngine, connected
 from sfusion.harness.targets.options import DockerOptions
 from tests import ROOT
+from tests.docker.images import REPOSITORY
 
 PATIENCE = 300
 """Seconds for building the image; on a slow machine, build it before the tests."""
@@ -49,10 +50,10 @@ def make_image(engine: ContainerEngine, sandbox_image: str) -> Iterator[Callable
     def make(name: str, command: list[str]) -> str:
         base = engine.client.containers.create(sandbox_image)
         try:
-            base.commit("sfusion-test", name, conf={"Cmd": command})
+            base.commit(REPOSITORY, name, conf={"Cmd": command})
         finally:
             base.remove()
-        made.append(f"sfusion-test:{name}")
+        made.append(f"{REPOSITORY}:{name}")
         return made[-1]
 
     yield make

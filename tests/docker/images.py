@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import struct
 import tarfile
 from collections.abc import Mapping, Sequence
+
+REPOSITORY = f"sfusion-test-{os.getpid()}"
+"""Of all images that tests make: the engine may serve another run at the same time."""
 
 
 def image_archive(name: str, files: Mapping[str, bytes], command: Sequence[str], architecture: str) -> bytes:

@@ -28,8 +28,12 @@ class Registry:
         self._refusal = b""
 
     def image(self, tag: str, layers: list[bytes], architecture: str) -> str:
-        """Add an image whose layers contain one file each; return its digest."""
-        tars = [tar_of({f"layer-{number}": content}) for number, content in enumerate(layers)]
+        """Add an image whose layers contain one file each; return its digest.
+
+        It is like no image of another registry: an engine has one of each, and another run may be removing that.
+        """
+        own = self.address.encode()
+        tars = [tar_of({f"layer-{number}": own + content}) for number, content in enumerate(layers)]
         manifest = {
             "schemaVersion": 2,
             "mediaType": _MANIFEST,

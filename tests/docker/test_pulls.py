@@ -22,8 +22,8 @@ BYTES = b"".join(hashlib.sha256(number.to_bytes(4)).digest() for number in range
 def served(engine: ContainerEngine) -> Iterator[Registry]:
     with registry() as running:
         yield running
-    for image in engine.client.images.list():
-        for tag in image.tags:
+    for image in engine.client.api.images():
+        for tag in image["RepoTags"] or ():
             if tag.startswith(running.address):
                 engine.client.images.remove(tag)
 

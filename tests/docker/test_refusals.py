@@ -16,7 +16,7 @@ from sfusion.harness.targets import BadTarget, DockerTarget, MissingTarget, open
 from sfusion.harness.targets.docker_engine import ContainerEngine
 from tests.docker.calls import containers
 from tests.docker.conftest import ROOT
-from tests.docker.images import elf_for, image_archive
+from tests.docker.images import REPOSITORY, elf_for, image_archive
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
@@ -142,7 +142,7 @@ def load(engine: ContainerEngine) -> Iterator[Callable[..., str]]:
     loaded: list[str] = []
 
     def bring(name: str, program: bytes, command: list[str], architecture: str) -> str:
-        loaded.append(f"sfusion-test:{name}")
+        loaded.append(f"{REPOSITORY}:{name}")
         engine.client.images.load(image_archive(loaded[-1], {"sandbox": program}, command, architecture))
         return loaded[-1]
 
