@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import select
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 
@@ -20,6 +20,15 @@ def descendants(pid: int) -> list[int]:
     found = list(parents.get(pid, []))
     for child in found:
         found += parents.get(child, [])
+    return found
+
+
+def commands(pids: list[int]) -> dict[int, str]:
+    """Return the command lines of those processes that are still there."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " ")
     return found
 
 

@@ -24,6 +24,7 @@ from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch
 from sfusion_tools.limiter.ray_limiter import NAMESPACE, TokenBucketWorker, connect, find, ray_limiter, remove
 from sfusion_tools.sandbox_fusion_tools import PoolMode, init_execution_pool
 from tests.ray.actors import Gate, Holder, OldLimiter, Trainer, node_options, snapshot, until
+from tests.ray.processes import Watched
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.warm import warm
 
@@ -309,7 +310,7 @@ from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 address, name, url = sys.argv[1:]
-tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "queue_timeout": 20})
+tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "queue_timeout": 60})
 
 async def call():
     _, _, metrics = await tool.execute("", {"code": "1"})
@@ -464,8 +465,10 @@ for line in sys.stdin:
     assert "rate_limit must be a whole number of at least 1" in refused.stderr
     assert "rate_limit 2 -> 4" in sfusion("resize", "4").stdout
     ray.get([waits, also_waits])
+    clients = Watched(ray.get([one.pid.remote() for one in (other, holder)]))
     ray.kill(other)
-    ray.kill(holder)  # while a client uses it, a removed limiter is replaced by a new one
+    ray.kill(holder)
+    assert clients.still_alive(60) == []  # while a client uses it, a removed limiter is replaced by a new one
     assert sfusion("remove").returncode == 0
     until(lambda: find(limiter_name) is None)
     gone = sfusion("show")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.ray.processes import Watched, descendants
+from tests.ray.processes import Watched, commands, descendants
 
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")]
 
@@ -42,12 +41,12 @@ def test_no_process_of_ray_outlives_the_command_that_was_starting_it() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"started\n"
         started = descendants(process.pid)
-        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started}
-        guardian = [pid for pid, command in commands.items() if b"ray_guardian" in command]
+        running = commands(started)
+        guardian = [pid for pid, command in running.items() if "ray_guardian" in command]
         last, others = Watched(guardian), Watched(started)
         process.kill()
     assert len(guardian) == 1
-    assert not [command for command in commands.values() if b"dashboard.py" in command], "nobody looks at it"
-    assert len(started) > 4, "the guardian, the GCS, a raylet and its agents, the process that writes to its log"
+    assert not [command for command in running.values() if "dashboard.py" in command], "nobody looks at it"
+    assert len(running) > 4, "the guardian, the GCS, a raylet and its agents, the process that writes to its log"
     assert last.still_alive(150) == []
     assert others.still_alive(10) == []

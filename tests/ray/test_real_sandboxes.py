@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from sfusion.harness.targets import RealSandbox, open_targets, read_target
 from sfusion.harness.worlds import ray as ray_world
 from sfusion.harness.worlds.ray_cluster import OwnCluster
 from tests.ray.actors import until
+from tests.ray.processes import Watched, commands, descendants
 from tests.warm import warm
 
 
@@ -125,6 +125,11 @@ main()
 """
 
 
+def family(pid: int) -> dict[int, str]:
+    """Return the command lines of a process's descendants."""
+    return commands(descendants(pid))
+
+
 def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no_process_behind(
     addresses: list[str], tmp_path: Path
 ) -> None:
@@ -140,14 +145,15 @@ def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no
         assert run.stdout is not None
         pid = int(run.stdout.readline())
         assert run.stdout.readline() == "[1/2] held    small\n"
-        until(lambda: "ray::WorkerProcess" in " ".join(_family(pid).values()) or run.poll() is not None)
-        family = _family(pid)
+        until(lambda: "ray::WorkerProcess" in " ".join(family(pid).values()) or run.poll() is not None)
+        started = family(pid)
+        watched = Watched(list(started))
         run.send_signal(signal.SIGINT)
         _, errors = run.communicate(timeout=120)
     assert errors == "interrupted: 1 of 2 runs ended, and what they wrote is in runs\n"
     assert run.returncode == 130
-    assert any("raylet" in name for name in family.values())
-    until(lambda: not [pid for pid in family if os.path.exists(f"/proc/{pid}")])
+    assert any("raylet" in name for name in started.values())
+    assert watched.still_alive(60) == []
     folder = tmp_path / "runs" / "small@ray"
     assert Journal.read(folder / "journal.ndjson").header["sandboxes"] == [addresses[0]]
     assert f"--sandbox {addresses[0]}" in (folder / "report.html").read_text()
@@ -155,23 +161,3 @@ def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no
     refused = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
     assert "which cannot be replayed" in refused.stderr
-
-
-def _family(parent: int) -> dict[int, str]:
-    """Return the descendants of a process: id -> command line."""
-    parents: dict[int, list[int]] = {}
-    names: dict[int, str] = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_text()
-            names[int(entry)] = Path(f"/proc/{entry}/cmdline").read_text().replace("\0", " ")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
-    found: dict[int, str] = {}
-    left = [parent]
-    while left:
-        children = parents.get(left.pop(), [])
-        left += children
-        found |= {child: names[child] for child in children}
-    return found
