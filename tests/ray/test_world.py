@@ -352,7 +352,7 @@ def test_another_tool_is_warm_before_faults_and_events_begin(place: OwnCluster) 
     tried = scenario(
         """
 tools: [{class_name: tests.ray.test_world.SlowToStart, config: {}}]
-sandbox: {faults: [{name: odd, first: 1, what: {delay: 5ms}}, {name: early, between: [0s, 2s], what: {delay: 1ms}}]}
+sandbox: {faults: [{name: odd, first: 1, what: {delay: 5ms}}, {name: early, between: [0s, 2900ms], what: {delay: 1ms}}]}
 load: {calls: 40, concurrency: 2, program: {seconds: 100ms}}
 events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
         "\n  - every_call_ends_once",
