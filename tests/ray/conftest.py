@@ -23,6 +23,7 @@ ORDER = ("test_single_node", "test_cluster", "test_world", "test_real_sandboxes"
 """While the cluster has one node, then three, then some that are killed."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook, and before us if this folder was named
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all Ray tests in one xdist worker, on one cluster."""
     ours = [index for index, item in enumerate(items) if "/tests/ray/" in item.path.as_posix()]
