@@ -14,6 +14,7 @@ from sfusion.harness.targets.container import Container
 from sfusion.harness.targets.docker_engine import ContainerEngine, connected
 from sfusion.harness.targets.options import DockerOptions
 from tests import ROOT
+from tests.docker.calls import containers
 from tests.docker.images import REPOSITORY
 
 PATIENCE = 300
@@ -40,6 +41,18 @@ def sandbox_image(engine: ContainerEngine) -> str:
         why = f"not within {PATIENCE} s" if made.returncode == 124 else made.stderr.strip().splitlines()[-1]
         pytest.skip(f"the image cannot be built: {why}; try {build.relative_to(ROOT)} before the tests")
     return made.stdout.strip()
+
+
+@pytest.fixture(autouse=True)
+def no_container_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Checks every test that uses the engine."""
+    if "engine" not in request.fixturenames:
+        yield
+        return
+    engine: ContainerEngine = request.getfixturevalue("engine")
+    before = containers(engine)
+    yield
+    assert containers(engine) <= before
 
 
 @pytest.fixture(scope="session")

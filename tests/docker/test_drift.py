@@ -10,31 +10,25 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.probes import read_recording
-from sfusion.harness.targets.docker_engine import ContainerEngine
-from tests.docker.calls import containers
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
 SOME = ["-k", "http/", "-k", "validation/", "-k", "results/", "-k", "memory/", "-k", "languages/cpp"]
 
 
-def test_the_fake_does_not_differ_from_a_container(engine: ContainerEngine, sandbox_image: str) -> None:
-    before = containers(engine)
+def test_the_fake_does_not_differ_from_a_container(sandbox_image: str) -> None:
     done = CliRunner().invoke(app, ["drift", "--sandbox", f"docker:{sandbox_image}", "--quick", *SOME])
     assert done.exit_code == 0, done.output
     assert f"fake 2026-07 against docker:{sandbox_image}" in done.stdout
     assert "0 breaking, 0 visible, 0 cosmetic" in done.stdout
     if shutil.which("g++"):
         assert f"not comparable: docker:{sandbox_image} has no g++: languages/cpp, " in done.stdout
-    assert containers(engine) <= before
 
 
-def test_a_container_is_recorded(engine: ContainerEngine, sandbox_image: str, tmp_path: Path) -> None:
-    before = containers(engine)
+def test_a_container_is_recorded(sandbox_image: str, tmp_path: Path) -> None:
     out = tmp_path / "container.jsonl"
     done = CliRunner().invoke(app, ["record", f"docker:{sandbox_image}", "-o", str(out), "-k", "results/exit"])
     assert done.exit_code == 0, done.output
     recording = read_recording(out)
     assert recording.meta["target"] == f"docker:{sandbox_image}"
     assert len(recording.answers) == recording.meta["probes"]
-    assert containers(engine) <= before
