@@ -1,0 +1,26 @@
+"""The tool that stops the processes of a command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+
+WATCHES = """import select, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+seen = ""
+while not ("T" in seen and seen.endswith("S")):
+    select.select([], [], [], 0.01)
+    seen += open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0]
+child.communicate()
+sys.exit(7)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+def test_processes_of_a_command_are_stopped_and_continued_and_its_exit_code_is_kept() -> None:
+    command = [sys.executable, "-m", "tests.stalls", "1", sys.executable, "-c", WATCHES]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 7
