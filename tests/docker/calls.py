@@ -24,7 +24,7 @@ def run_code(url: str, code: str, language: str = "python") -> str:
 
 def containers(engine: ContainerEngine) -> set[str]:
     """The names of all containers that sfusion started, except those of a living process that is not ours."""
-    found = engine.client.api.containers(all=True, filters={"label": LABEL})
+    found = engine.client.api.containers(all=True, filters={"label": LABEL, "name": "^/sfusion-"})
     ours = {os.getpid(), *descendants(os.getpid())}
     return {name.lstrip("/") for one in found if not _is_of_others(one, ours) for name in one["Names"]}
 
