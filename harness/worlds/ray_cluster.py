@@ -8,8 +8,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from sfusion.harness.errors import MissingWorld
@@ -199,47 +199,45 @@ def inherited_path() -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
-@contextmanager
-def _without_dashboard() -> Iterator[None]:
+def _without_dashboard() -> AbstractContextManager[None]:
     """Ray starts the server of its dashboard even with ``include_dashboard=False``; nothing here asks it anything."""
     from ray._private.node import Node
 
-    start = getattr(Node, "start_api_server", None)  # private, so it may be gone one day
-    if start is None:
-        yield
-        return
-    Node.start_api_server = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        Node.start_api_server = start
+    return _private_replaced(Node, "start_api_server", lambda _: lambda *_, **__: None)
 
 
-@contextmanager
-def slow_start_allowed() -> Iterator[None]:
+def slow_start_allowed() -> AbstractContextManager[None]:
     """Keep asking for a node that is being started: Ray gives up after 30 s, and its agents can be slow to import."""
     from ray._private import services
 
-    ask = getattr(services, "get_node", None)  # private, so it may be gone one day
-    if ask is None:
+    def patient(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def get_node(*args: Any, **options: Any) -> Any:
+            end = time.monotonic() + _NODE_SECONDS
+            while True:
+                try:
+                    return ask(*args, **options)
+                except RuntimeError:  # not registered yet
+                    if time.monotonic() >= end:
+                        raise
+                time.sleep(_LOOK_SECONDS)
+
+        return get_node
+
+    return _private_replaced(services, "get_node", patient)
+
+
+@contextmanager
+def _private_replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace a function of Ray's that is private, so it may be gone one day."""
+    original = getattr(owner, name, None)
+    if original is None:
         yield
         return
-
-    def get_node(*args: Any, **options: Any) -> Any:
-        end = time.monotonic() + _NODE_SECONDS
-        while True:
-            try:
-                return ask(*args, **options)
-            except RuntimeError:  # not registered yet
-                if time.monotonic() >= end:
-                    raise
-            time.sleep(_LOOK_SECONDS)
-
-    services.get_node = get_node
+    setattr(owner, name, replacement(original))
     try:
         yield
     finally:
-        services.get_node = ask
+        setattr(owner, name, original)
 
 
 def killed_nodes(scenario: Scenario) -> set[int]:
