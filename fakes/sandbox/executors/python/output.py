@@ -20,6 +20,7 @@ from .packets import (
     buffers_waiting,
     bytes_waiting,
     cost_waiting,
+    drop_excess,
     hold,
     in_transit,
     is_large_write,
@@ -182,7 +183,7 @@ class PacketCapture:
             else:
                 hold(self._theirs)  # so that nothing is added while packets are told apart
                 self._held += self._up_to_packet(below, waiting, cost)
-                let_go_on(self._theirs)
+                drop_excess(self._ours, self._theirs)
         except BlockingIOError:
             return
         if len(self._held) > FULL_PIPE_BYTES:

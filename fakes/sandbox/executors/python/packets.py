@@ -18,6 +18,8 @@ PACKET = 36_544
 """Linux divides a large write to a local socket into pieces of this size; the kernel buffer holds six, PIPE_BYTES."""
 SEND_BUFFER = 212_992
 """The default of Linux, set explicitly so that every machine behaves the same."""
+LEAST_ROOM = 20_000
+"""What must be free for a smaller buffer to have the same effect: a very small one divides writes differently."""
 SLACK = 2_500
 """How many bytes more than one large write the waiting data may cost and still count as one."""
 
@@ -70,10 +72,26 @@ def let_go_on(theirs: socket.socket) -> None:
     """Let the program fill the whole buffer again, also if it waits already.
 
     The kernel wakes a waiting writer only when three quarters of the buffer are free, however large it has become, so
-    wake it by something else: no program expects to read from its own output.
+    wake it by something else. Not one that polls: it would find no space, and its output closed for reading.
     """
     _set_buffer(theirs, SEND_BUFFER)
     theirs.shutdown(socket.SHUT_RD)
+
+
+def drop_excess(ours: socket.socket, theirs: socket.socket) -> None:
+    """End a hold when nothing more is read: the program may write as much as if the buffer had its whole size.
+
+    So much is removed, and the buffer made smaller by as much, that three quarters of it are free: then the kernel
+    tells a program that polls of it, too.
+    """
+    cost = full = cost_waiting(theirs)
+    if SEND_BUFFER - full < LEAST_ROOM:
+        let_go_on(theirs)
+        return
+    while 4 * cost > SEND_BUFFER - (full - cost) and bytes_waiting(ours):
+        ours.recv(1_024)
+        cost = cost_waiting(theirs)
+    _set_buffer(theirs, SEND_BUFFER - (full - cost))
 
 
 def _set_buffer(stream: socket.socket, size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 
 import pytest
@@ -87,6 +88,30 @@ async def test_small_writes_that_pile_up_block_the_program_no_earlier(read_in_ti
             pass  # the loop reads nothing meanwhile
         await rest
         assert len(stream.take()) == kept * each
+    finally:
+        os.close(writer)
+        stream.close()
+
+
+@linux
+@pytest.mark.parametrize("read_in_time", [0, 13, 14, 15, 16])
+async def test_a_program_that_polls_its_output_is_told_of_the_room_that_is_left(read_in_time: int) -> None:
+    """Node and asyncio do; such a program waited until its time limit, or found its output closed."""
+    each, kept, at_once, in_buffer = 8_000, 17, 20, 24
+    stream = output.PacketCapture(asyncio.get_running_loop())
+    writer = os.dup(stream.fileno())
+    try:
+        for count in (read_in_time, at_once):
+            for _ in range(count):
+                os.write(writer, bytes(each))
+            await until(lambda: not bytes_waiting(stream._ours) or not stream._reading)
+        assert len(stream.take()) == kept * each
+        os.set_blocking(writer, False)
+        assert select.select([writer], [writer], [], 0) == ([], [writer], [])
+        for _ in range(in_buffer - (read_in_time + at_once - kept)):
+            assert os.write(writer, bytes(each)) == each
+        with pytest.raises(BlockingIOError):
+            os.write(writer, bytes(each))
     finally:
         os.close(writer)
         stream.close()
