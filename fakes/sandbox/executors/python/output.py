@@ -200,13 +200,20 @@ class PacketCapture:
             sure = max(below, int((below * count // waiting + 1) * waiting / count) - MARGIN)
         data = bytearray(self._ours.recv(sure) if sure else b"")
         cost = cost_waiting(self._theirs)
-        while len(data) < below + PACKET:
-            data += self._ours.recv(1)
+        while len(data) < below + PACKET and (byte := self._next_byte()):
+            data += byte
             left = cost_waiting(self._theirs)
             if left < cost:
                 break
             cost = left
         return bytes(data)
+
+    def _next_byte(self) -> bytes:
+        """Read one more; none if the next packet is still on its way, whose cost has hidden the end of the last."""
+        try:
+            return self._ours.recv(1)
+        except BlockingIOError:
+            return b""
 
     def _balance(self) -> tuple[int, int]:
         """Return the waiting bytes and their cost at one moment, the cost with that of a packet in transit."""

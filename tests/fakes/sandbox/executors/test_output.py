@@ -177,6 +177,30 @@ async def test_a_small_write_that_arrives_late_does_not_change_where_the_others_
 
 
 @linux
+async def test_nothing_is_lost_if_the_next_write_begins_when_the_last_packet_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    each, written = 8_000, 17
+    stream = output.PacketCapture(asyncio.get_running_loop())
+    writer = os.dup(stream.fileno())
+
+    def cost_waiting(theirs: socket.socket) -> int:
+        return packets.cost_waiting(theirs) or packet_cost(each)  # its bytes are still on their way
+
+    monkeypatch.setattr(output, "cost_waiting", cost_waiting)
+    try:
+        for _ in range(written):
+            os.write(writer, bytes(each))
+        await until(lambda: not bytes_waiting(stream._ours))
+        assert len(stream.take()) == written * each
+        os.set_blocking(writer, False)
+        assert os.write(writer, bytes(PIPE_BYTES)) == PIPE_BYTES
+    finally:
+        os.close(writer)
+        stream.close()
+
+
+@linux
 async def test_stdout_and_stderr_have_separate_limits(executor: PythonExecutor) -> None:
     result = await ran(executor, "import os; os.write(1, b'o' * 200_000); os.write(2, b'e' * 200_000)")
     assert (len(result.stdout or ""), len(result.stderr or "")) == (200_000, 200_000)
