@@ -75,7 +75,7 @@ def let_go_on(theirs: socket.socket) -> None:
     wake it by something else. Not one that polls: it would find no space, and its output closed for reading.
     """
     _set_buffer(theirs, SEND_BUFFER)
-    theirs.shutdown(socket.SHUT_RD)
+    _wake(theirs)
 
 
 def drop_excess(ours: socket.socket, theirs: socket.socket) -> None:
@@ -92,6 +92,13 @@ def drop_excess(ours: socket.socket, theirs: socket.socket) -> None:
         ours.recv(1_024)
         cost = cost_waiting(theirs)
     _set_buffer(theirs, SEND_BUFFER - (full - cost))
+    if not cost and cost_waiting(theirs):  # it wrote before the buffer had its size, and may wait
+        _wake(theirs)
+
+
+def _wake(theirs: socket.socket) -> None:
+    """Let a writer that waits look again for space, though the kernel would not tell it of so little."""
+    theirs.shutdown(socket.SHUT_RD)
 
 
 def _set_buffer(stream: socket.socket, size: int) -> None:

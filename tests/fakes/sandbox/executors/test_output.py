@@ -6,6 +6,8 @@ import asyncio
 import os
 import select
 import socket
+import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -91,6 +93,47 @@ async def test_small_writes_that_pile_up_block_the_program_no_earlier(read_in_ti
     finally:
         os.close(writer)
         stream.close()
+
+
+@linux
+async def test_a_program_that_writes_before_its_buffer_has_the_new_size_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    each, read_in_time, kept, in_buffer = 8_000, 14, 17, 24
+    stream = output.PacketCapture(asyncio.get_running_loop())
+    writer = os.dup(stream.fileno())
+    thread = 0
+    set_buffer = packets._set_buffer
+
+    def late(theirs: socket.socket, size: int) -> None:
+        if 0 < size < packets.SEND_BUFFER:
+            while not (bytes_waiting(stream._ours) and is_waiting(thread)):
+                pass
+        set_buffer(theirs, size)
+
+    def write(count: int) -> None:
+        nonlocal thread
+        thread = threading.get_native_id()
+        for _ in range(count):
+            os.write(writer, bytes(each))
+
+    monkeypatch.setattr(packets, "_set_buffer", late)
+    try:
+        await asyncio.to_thread(write, read_in_time)
+        await until(lambda: not bytes_waiting(stream._ours))
+        rest = asyncio.get_running_loop().run_in_executor(None, write, kept + in_buffer - read_in_time)
+        while not (bytes_waiting(stream._ours) == in_buffer * each and is_waiting(thread)):
+            pass
+        await rest
+        assert len(stream.take()) == kept * each
+    finally:
+        os.close(writer)
+        stream.close()
+
+
+def is_waiting(thread: int) -> bool:
+    """Return whether a thread of this process is asleep, here in a write."""
+    return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 @linux
