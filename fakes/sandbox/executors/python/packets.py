@@ -88,11 +88,12 @@ def drop_excess(ours: socket.socket, theirs: socket.socket) -> None:
     if SEND_BUFFER - full < LEAST_ROOM:
         let_go_on(theirs)
         return
-    while 4 * cost > SEND_BUFFER - (full - cost) and bytes_waiting(ours):
-        ours.recv(1_024)
-        cost = cost_waiting(theirs)
+    left = bytes_waiting(ours)
+    while left and 4 * cost > SEND_BUFFER - (full - cost):
+        left -= len(ours.recv(min(left, 1_024)))
+        cost = cost_waiting(theirs) if left else 0  # what it writes into the empty buffer stays there
     _set_buffer(theirs, SEND_BUFFER - (full - cost))
-    if not cost and cost_waiting(theirs):  # it wrote before the buffer had its size, and may wait
+    if not left and cost_waiting(theirs):  # it wrote before the buffer had its size, and may wait
         _wake(theirs)
 
 

@@ -7,7 +7,9 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -96,20 +98,21 @@ async def test_small_writes_that_pile_up_block_the_program_no_earlier(read_in_ti
 
 
 @linux
-async def test_a_program_that_writes_before_its_buffer_has_the_new_size_goes_on(
+async def test_a_program_that_writes_before_its_buffer_has_the_new_size_may_write_neither_less_nor_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     each, read_in_time, kept, in_buffer = 8_000, 14, 17, 24
     stream = output.PacketCapture(asyncio.get_running_loop())
     writer = os.dup(stream.fileno())
     thread = 0
-    set_buffer = packets._set_buffer
 
-    def late(theirs: socket.socket, size: int) -> None:
-        if 0 < size < packets.SEND_BUFFER:
+    def late(function: Callable[..., Any]) -> Callable[..., Any]:
+        def when_written(*arguments: Any) -> Any:
             while not (bytes_waiting(stream._ours) and is_waiting(thread)):
                 pass
-        set_buffer(theirs, size)
+            return function(*arguments)
+
+        return when_written
 
     def write(count: int) -> None:
         nonlocal thread
@@ -117,7 +120,8 @@ async def test_a_program_that_writes_before_its_buffer_has_the_new_size_goes_on(
         for _ in range(count):
             os.write(writer, bytes(each))
 
-    monkeypatch.setattr(packets, "_set_buffer", late)
+    for name in ("_set_buffer", "cost_waiting"):
+        monkeypatch.setattr(packets, name, late(getattr(packets, name)))
     try:
         await asyncio.to_thread(write, read_in_time)
         await until(lambda: not bytes_waiting(stream._ours))
@@ -126,6 +130,9 @@ async def test_a_program_that_writes_before_its_buffer_has_the_new_size_goes_on(
             pass
         await rest
         assert len(stream.take()) == kept * each
+        os.set_blocking(writer, False)
+        with pytest.raises(BlockingIOError):
+            os.write(writer, bytes(each))
     finally:
         os.close(writer)
         stream.close()
