@@ -18,8 +18,8 @@ PACKET = 36_544
 """Linux divides a large write to a local socket into pieces of this size; the kernel buffer holds six, PIPE_BYTES."""
 SEND_BUFFER = 212_992
 """The default of Linux, set explicitly so that every machine behaves the same."""
-LEAST_ROOM = 20_000
-"""What must be free for a smaller buffer to have the same effect: a very small one divides writes differently."""
+LEAST_ROOM = 33_000
+"""What must be free for a smaller buffer to have the same effect: Linux divides writes of more than half of it."""
 SLACK = 2_500
 """How many bytes more than one large write the waiting data may cost and still count as one."""
 

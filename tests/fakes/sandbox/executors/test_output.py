@@ -75,8 +75,11 @@ async def test_small_writes_are_cut_like_on_the_real_server(
 
 @linux
 @pytest.mark.parametrize("read_in_time", [0, 13, 14, 15, 16])
-async def test_small_writes_that_pile_up_block_the_program_no_earlier(read_in_time: int) -> None:
-    each, kept, in_buffer = 8_000, 17, 24
+@pytest.mark.parametrize(("each", "kept", "in_buffer"), [(8_000, 17, 24), (16_384, 9, 13)])
+async def test_small_writes_that_pile_up_block_the_program_no_earlier(
+    each: int, kept: int, in_buffer: int, read_in_time: int
+) -> None:
+    read_in_time = max(read_in_time - 17 + kept, 0)
     stream = output.PacketCapture(asyncio.get_running_loop())
     writer = os.dup(stream.fileno())
 
