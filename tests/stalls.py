@@ -27,18 +27,26 @@ SHARES = (0.2, 0.6)
 
 
 def main(seed: str, *command: str) -> int:
-    chance = Random(seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and leave no process stopped
     with subprocess.Popen(command) as running:
-        ended = os.pidfd_open(running.pid)
-        while not select.select([ended], [], [], chance.uniform(0.01, 0.3))[0]:
-            share = chance.choice(SHARES)
-            with ExitStack() as stack:
-                for pid in descendants(running.pid):
-                    if chance.random() < share:
-                        stack.enter_context(stopped(pid))
-                select.select([ended], [], [], chance.choice(PAUSES))
-        os.close(ended)
+        try:
+            stall(running.pid, Random(seed))
+        except SystemExit:
+            running.terminate()
+            raise
     return running.returncode
+
+
+def stall(command: int, chance: Random) -> None:
+    ended = os.pidfd_open(command)
+    while not select.select([ended], [], [], chance.uniform(0.01, 0.3))[0]:
+        share = chance.choice(SHARES)
+        with ExitStack() as stack:
+            for pid in descendants(command):
+                if chance.random() < share:
+                    stack.enter_context(stopped(pid))
+            select.select([ended], [], [], chance.choice(PAUSES))
+    os.close(ended)
 
 
 @contextmanager
@@ -49,8 +57,8 @@ def stopped(pid: int) -> Iterator[None]:
             handle = os.pidfd_open(pid)
             stack.callback(os.close, handle)
             if Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "Tt":
-                signal.pidfd_send_signal(handle, signal.SIGSTOP)
                 stack.callback(_continue, handle)
+                signal.pidfd_send_signal(handle, signal.SIGSTOP)
         yield
 
 
