@@ -104,7 +104,7 @@ async def test_small_writes_that_pile_up_block_the_program_no_earlier(
 async def test_a_program_that_writes_before_its_buffer_has_the_new_size_may_write_neither_less_nor_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    each, read_in_time, kept, in_buffer = 8_000, 14, 17, 24
+    each, read_in_time, kept, in_buffer = 16_000, 6, 9, 13
     stream = output.PacketCapture(asyncio.get_running_loop())
     writer = os.dup(stream.fileno())
     thread = 0
