@@ -93,7 +93,7 @@ def drop_excess(ours: socket.socket, theirs: socket.socket) -> None:
         left -= len(ours.recv(min(left, 1_024)))
         cost = cost_waiting(theirs) if left else 0  # what it writes into the empty buffer stays there
     _set_buffer(theirs, SEND_BUFFER - (full - cost))
-    if not left and cost_waiting(theirs):  # it wrote before the buffer had its size, and may wait
+    if not left and 4 * cost_waiting(theirs) > SEND_BUFFER - full:  # it wrote before that, and may wait
         _wake(theirs)
 
 
