@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -35,6 +36,8 @@ _PAGE = """<!doctype html>
 <a href="/openapi.json">openapi.json</a> says what it takes.</p></body>
 </html>
 """
+LONGEST_REMEMBERED = 4096
+"""Bytes of the longest request that is remembered, so that it is checked only once."""
 _DATASETS = {
     "/list_ids": known.GET_PROMPTS,
     "/get_prompts": known.GET_PROMPTS,
@@ -139,15 +142,17 @@ class SandboxVisit(GatedVisit):
             return Subject(f"{request.method} elsewhere", work=False)
         if route.model is None:
             return Subject(f"{request.method} {request.path}", work=False)
+        body, content_type = request.body, request.headers.get("Content-Type")
         try:
-            fields = self.fields = check_body(request.body, request.headers.get("Content-Type"), route.model)
+            if not route.work:
+                self.fields = check_body(body, content_type, route.model)
+                return Subject(f"{request.method} {request.path}", work=False)
+            read = _read_program if len(body) > LONGEST_REMEMBERED else _remember_program
+            self.fields, subject = read(body, content_type, route.model)
+            return subject
         except Unusable as unusable:
             self.refusal = unusable.answer
-            return Subject(digest_of(request.body), work=route.work)
-        if not route.work:
-            return Subject(f"{request.method} {request.path}", work=False)
-        code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
-        return Subject(call_of(code, request.body), True, fields.get("language", "python"), code)
+            return Subject(digest_of(body), work=route.work)
 
     async def answer(self, execution: Execution) -> Answer:
         if self.refusal is not None:
@@ -166,15 +171,29 @@ class SandboxVisit(GatedVisit):
             await app.gate.spawn()
         execution.started()
         if "code" not in fields:
-            notebook = await app.executor.run_jupyter(RunJupyter(**fields))
+            notebook = await app.executor.run_jupyter(RunJupyter(**deepcopy(fields)))
             execution.finished()
             return render_run_jupyter(notebook)
-        result = await app.executor.run_code(RunCode(**fields))
+        request = RunCode(**fields)
+        # The fields are remembered, and an executor may change what it gets.
+        request.files, request.fetch_files = request.files.copy(), request.fetch_files.copy()
+        result = await app.executor.run_code(request)
         if app.gate.model.cores is not None and result.timed_out:
             execution.finished(stopped=True)  # perhaps for want of a core
         else:
             execution.finished()
         return render_run_code(result)
+
+
+def _read_program(body: bytes, content_type: str | None, model: Model) -> tuple[dict[str, Any], Subject]:
+    """Return the fields of a request to run code, and what it is about; raise Unusable."""
+    fields = check_body(body, content_type, model)
+    code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
+    return fields, Subject(call_of(code, body), True, fields.get("language", "python"), code)
+
+
+# A load sends the same few programs again and again, and a retry its own.
+_remember_program = lru_cache(maxsize=512)(_read_program)
 
 
 def no_dataset(fields: dict[str, Any]) -> Answer:

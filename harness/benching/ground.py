@@ -18,7 +18,7 @@ class Ground:
     def __init__(self, scale: float = 1.0) -> None:
         self._scale = scale
         self._stack = ExitStack()
-        self._ports: dict[tuple[str, ...], int] = {}
+        self._servers: dict[tuple[str, ...], tuple[subprocess.Popen[str], int]] = {}
         self._no_ray: str | None = None
         self._asked_for_ray = False
 
@@ -36,17 +36,24 @@ class Ground:
 
     def port(self, kind: str, *arguments: str) -> int:
         """The port of a server of ``sfusion.harness.benching.servers``."""
+        if (kind, *arguments) not in self._servers:
+            self.restart(kind, *arguments)
+        return self._servers[kind, *arguments][1]
+
+    def restart(self, kind: str, *arguments: str) -> int:
+        """Start this server in a new process, in place of the one that there may be; return its port."""
         key = (kind, *arguments)
-        if key not in self._ports:
-            command = [sys.executable, "-m", "sfusion.harness.benching.servers", *key]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            self._stack.callback(_end, process)
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if not line:
-                raise MissingWorld(f"the server {kind!r} of the benchmark did not start")
-            self._ports[key] = int(line)
-        return self._ports[key]
+        if key in self._servers:
+            _end(self._servers.pop(key)[0])
+        command = [sys.executable, "-m", "sfusion.harness.benching.servers", *key]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._stack.callback(_end, process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise MissingWorld(f"the server {kind!r} of the benchmark did not start")
+        self._servers[key] = process, int(line)
+        return int(line)
 
     def url(self, kind: str, *arguments: str) -> str:
         return f"http://127.0.0.1:{self.port(kind, *arguments)}"

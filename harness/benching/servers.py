@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -86,6 +87,7 @@ async def _httpserver(body: str) -> None:
     """pytest-httpserver with one handler, in threads."""
     from pytest_httpserver import HTTPServer
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it would write a line for every request
     with HTTPServer(host="127.0.0.1", port=0, threaded=True) as server:
         server.expect_request("/run_code").respond_with_data(bytes.fromhex(body), content_type="application/json")
         print(server.port, flush=True)

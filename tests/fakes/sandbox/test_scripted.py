@@ -259,3 +259,29 @@ def test_invalid_script_or_executor_is_refused_with_a_clear_error() -> None:
         FakeSandbox(executor="recorded")
     with pytest.raises(SandboxSetupError, match="unknown profile '2024'; known: 2025-06, 2026-07"):
         FakeSandbox(profile="2024")  # type: ignore[arg-type] # on purpose
+
+
+async def test_a_request_that_was_seen_before_is_as_it_was_sent():
+    """The fake remembers what it has checked; an executor may change what it gets."""
+
+    seen: list[tuple[dict[str, str | None], list[str]]] = []
+
+    class Changing(ScriptedExecutor):
+        async def run_code(self, request: RunCode) -> RunCodeAnswer:
+            seen.append((dict(request.files), list(request.fetch_files)))
+            request.files["more"] = None
+            request.fetch_files.append("more")
+            return await super().run_code(request)
+
+        async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
+            seen.append((dict(request.files), list(request.cells)))
+            request.files["more"] = None
+            request.cells.append("more")
+            return await super().run_jupyter(request)
+
+    async with FakeSandbox(executor=Changing()) as sandbox:
+        for _ in range(2):
+            await one(sandbox.port, run_code("pass"))
+            await one(sandbox.port, post("/run_jupyter", b'{"cells": ["pass"]}'))
+        assert sandbox.ledger.started == 4
+    assert seen == [({}, []), ({}, ["pass"])] * 2
