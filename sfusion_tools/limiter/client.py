@@ -68,16 +68,18 @@ class Permit:
         return self
 
     async def _queue(self) -> str:
+        limiter = self._limiter
         loop = asyncio.get_running_loop()
-        since = loop.time()
+        since = now = loop.time()
+        end = None if self._timeout is None else since + self._timeout
         try:
-            id = await self._limiter._acquire(self._timeout)
-            while self._limiter._has_lapsed(id):
-                left = None if self._timeout is None else self._timeout - (loop.time() - since)
-                id = await self._limiter._acquire(left)
+            while True:
+                id = await limiter._acquire(now, end)
+                now = loop.time()
+                if not limiter._has_lapsed(id, now):
+                    return id
         finally:
             self.waited = loop.time() - since
-        return id
 
     async def __aexit__(self, *_: object) -> None:
         if self._out:
@@ -209,19 +211,19 @@ class Limiter(LoopResource):
             self._schedule(loop)
         return permit
 
-    async def _acquire(self, timeout: float | None) -> str:
+    async def _acquire(self, now: float, end: float | None) -> str:
+        """Wait for a permit until ``end``."""
         if self._closed:
             raise LimiterClosed("this limiter was closed")
         loop = self._loop or self._bind_to_loop()
-        now = loop.time()
         number = self._core.acquire(now)
         deadline: Deadline | None = None
         try:
             future: asyncio.Future[str] = loop.create_future()
             self._futures[number] = future
             self._schedule(loop)
-            if timeout is not None and self._deadlines is not None:
-                deadline = self._deadlines.at(now + timeout, partial(_time_out, future, timeout))
+            if end is not None and self._deadlines is not None:
+                deadline = self._deadlines.at(end, partial(_time_out, future, end - now))
             return await future
         except BaseException:
             self._withdraw(number, self._futures.get(number))
@@ -263,10 +265,9 @@ class Limiter(LoopResource):
             self._futures[heir].set_result(permit)
         self._schedule(loop)
 
-    def _has_lapsed(self, permit: str) -> bool:
+    def _has_lapsed(self, permit: str, now: float) -> bool:
         """Return a permit that may be another's by now: this process was stalled after it had been granted."""
-        core, loop = self._core, self._loop
-        lapsed = loop is not None and core.held.get(permit, math.inf) <= loop.time()
+        lapsed = self._core.held.get(permit, math.inf) <= now
         if lapsed:
             self._release(permit, False, False)
         return lapsed

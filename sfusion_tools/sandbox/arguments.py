@@ -46,8 +46,11 @@ def read_arguments(parameters: Any, config: SandboxToolConfig, languages: Collec
             "arguments are not an object", f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}"
         )
     code = _code(parameters)
-    language = _language(parameters.get("language"), config.default_language, languages)
-    timeout, remark = _timeout(parameters.get("timeout"), config)
+    language, timeout, remark = config.default_language, config.default_timeout, ""
+    if (asked := parameters.get("language")) is not None:
+        language = _language(asked, language, languages)
+    if (asked := parameters.get("timeout")) is not None:
+        timeout, remark = _timeout(asked, config)
     program = Program(
         code,
         language,
@@ -75,8 +78,6 @@ def _code(parameters: dict[str, Any]) -> str:
 
 
 def _language(asked: Any, default: str, others: Collection[str]) -> str:
-    if asked is None:
-        return default
     if isinstance(asked, str) and (asked == default or asked in others):
         return asked
     if not isinstance(asked, str) or asked not in RUNNABLE:
@@ -95,8 +96,6 @@ def _language(asked: Any, default: str, others: Collection[str]) -> str:
 
 
 def _timeout(asked: Any, config: SandboxToolConfig) -> tuple[float, str]:
-    if asked is None:
-        return config.default_timeout, ""
     try:
         seconds = math.nan if isinstance(asked, bool) else float(asked)
     except (TypeError, ValueError, OverflowError):

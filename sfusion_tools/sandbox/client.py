@@ -134,10 +134,10 @@ class SandboxClient:
         """
         # If the loop is closed during the call and all is collected, a timeout below must not hold the last reference
         # to the task: CPython 3.11 crashes when a task is freed from within its own coroutine.
-        _task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        _task = asyncio.current_task(loop)
         if result is None:
             result = CallResult(call_id or new_call_id(), Outcome.CANCELLED)
-        loop = asyncio.get_running_loop()
         with _UNWATCHED if self._guard is None else self._watch(self._guard(), program, result) as ended:
             started = loop.time()
             call_log, log = self._call_log, None
@@ -176,7 +176,6 @@ class SandboxClient:
         await HttpSession.leave(runtime.scope(), self)
 
     async def _retry_until_done(self, program: Program, result: CallResult, started: float) -> Reading:
-        loop = asyncio.get_running_loop()
         attempt_seconds, left = self._bounds.of(program)
         end = math.inf if self._bounds.total is None else started + self._bounds.total
         body = program.body()
@@ -195,6 +194,7 @@ class SandboxClient:
                 return Reading(Outcome.THROTTLED, f"no permit: {error}")
             if not sent.transient:
                 return sent.reading
+            loop = asyncio.get_running_loop()
             pause = self._retry.pause(result.call_id, number, sent.asked)
             left -= result.attempts[-1].seconds
             result.out_of_time = self._limit_reached(end)
@@ -225,8 +225,6 @@ class SandboxClient:
         return self._bounds.total if asyncio.get_running_loop().time() > end - _MOMENT else None
 
     def _queue_seconds(self, end: float) -> float | None:
-        if end == math.inf:
-            return self._bounds.queue
         left = end - asyncio.get_running_loop().time()
         return left if self._bounds.queue is None else min(left, self._bounds.queue)
 
@@ -238,7 +236,8 @@ class SandboxClient:
         loop = scope.loop
         limiter = self._limiter()
         watched = self._on_event is not None
-        permit = limiter.permit(self._queue_seconds(end)) if limiter is not None else None
+        in_queue = self._bounds.queue if end == math.inf else self._queue_seconds(end)
+        permit = limiter.permit(in_queue) if limiter is not None else None
         sent = _BROKEN_OFF
         began = ended = math.nan
         address: _Address | None = None
