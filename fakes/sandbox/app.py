@@ -38,6 +38,7 @@ _PAGE = """<!doctype html>
 """
 LONGEST_REMEMBERED = 4096
 """Bytes of the longest request that is remembered, so that it is checked only once."""
+_USUAL_TYPES = None, "application/json"
 _DATASETS = {
     "/list_ids": known.GET_PROMPTS,
     "/get_prompts": known.GET_PROMPTS,
@@ -147,7 +148,8 @@ class SandboxVisit(GatedVisit):
             if not route.work:
                 self.fields = check_body(body, content_type, route.model)
                 return Subject(f"{request.method} {request.path}", work=False)
-            read = _read_program if len(body) > LONGEST_REMEMBERED else _remember_program
+            usual = len(body) <= LONGEST_REMEMBERED and content_type in _USUAL_TYPES
+            read = _remember_program if usual else _read_program
             self.fields, subject = read(body, content_type, route.model)
             return subject
         except Unusable as unusable:
