@@ -225,6 +225,8 @@ class SandboxClient:
         return self._bounds.total if asyncio.get_running_loop().time() > end - _MOMENT else None
 
     def _queue_seconds(self, end: float) -> float | None:
+        if end == math.inf:
+            return self._bounds.queue
         left = end - asyncio.get_running_loop().time()
         return left if self._bounds.queue is None else min(left, self._bounds.queue)
 
@@ -236,8 +238,7 @@ class SandboxClient:
         loop = scope.loop
         limiter = self._limiter()
         watched = self._on_event is not None
-        in_queue = self._bounds.queue if end == math.inf else self._queue_seconds(end)
-        permit = limiter.permit(in_queue) if limiter is not None else None
+        permit = limiter.permit(self._queue_seconds(end)) if limiter is not None else None
         sent = _BROKEN_OFF
         began = ended = math.nan
         address: _Address | None = None

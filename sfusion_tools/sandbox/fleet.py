@@ -6,12 +6,12 @@ The state is shared by all tools of a process, because some trainers make a tool
 from __future__ import annotations
 
 import math
-import threading
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
+from sfusion_tools._locks import DeferringLock
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
@@ -81,8 +81,7 @@ class Slot:
     def __exit__(self, *_: object) -> None:
         if self in self._held:
             self._held.discard(self)
-            # Without the lock: the garbage collector may end an abandoned attempt in a thread that holds it.
-            self._fleet._ended.append(self)
+            self._fleet._lock.defer(partial(self._fleet._give, self))
 
     def report(self, now: float, health: Health, *, asked: float | None = None) -> None:
         """Say how the attempt ended, if that says anything about the endpoint; ``asked`` is its Retry-After."""
@@ -93,21 +92,18 @@ class Fleet:
     """Chooses the endpoint of the next attempt: the one that will probably answer first, round-robin on a tie."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._ended: deque[Slot] = deque()  # attempts that are yet to be counted
+        self._lock = DeferringLock()
         self._known: dict[str, Endpoint] = {}
         self._turn = 0
 
     def endpoint(self, url: str) -> Endpoint:
         """Return the state of the endpoint with this base URL."""
         with self._lock:
-            self._count_ended()
             return self._endpoint(url)
 
     def forget(self) -> None:
         """Forget every endpoint that no attempt uses: tests start other sandboxes on the same ports."""
         with self._lock:
-            self._count_ended()
             self._known = {url: known for url, known in self._known.items() if known.in_flight}
 
     def _endpoint(self, url: str) -> Endpoint:
@@ -122,18 +118,13 @@ class Fleet:
 
     def _take(self, urls: Sequence[str], now: float) -> Endpoint:
         with self._lock:
-            self._count_ended()
             chosen = self._endpoint(urls[0]) if len(urls) == 1 else _best([self._endpoint(url) for url in urls], now)
             self._turn += 1
             chosen.last_used = self._turn
             chosen.in_flight += 1
         return chosen
 
-    def _count_ended(self) -> None:
-        while self._ended:
-            self._count(self._ended.popleft())
-
-    def _count(self, slot: Slot) -> None:
+    def _give(self, slot: Slot) -> None:
         endpoint, now = slot.endpoint, slot._ended
         endpoint.in_flight -= 1
         match slot._health:

@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,18 @@ from tests.sfusion_tools.sandbox.helpers import until
 linux = pytest.mark.skipif(not as_here(), reason="these are the limits of Linux's sockets")
 LIMIT = {"Finished": 60.0, "TimeLimitExceeded": 5.0}
 """Seconds that a program is given which should end like this."""
+
+Capture = tuple[output.PacketCapture, int]
+
+
+@pytest.fixture
+async def capture() -> AsyncIterator[Capture]:
+    """What a program writes to the descriptor is captured by the stream."""
+    stream = output.PacketCapture(asyncio.get_running_loop())
+    writer = os.dup(stream.fileno())
+    yield stream, writer
+    os.close(writer)
+    stream.close()
 
 
 @linux
@@ -77,36 +89,31 @@ async def test_small_writes_are_cut_like_on_the_real_server(
 @pytest.mark.parametrize("read_in_time", [0, 13, 14, 15, 16])
 @pytest.mark.parametrize(("each", "kept", "in_buffer"), [(8_000, 17, 24), (16_384, 9, 13)])
 async def test_small_writes_that_pile_up_block_the_program_no_earlier(
-    each: int, kept: int, in_buffer: int, read_in_time: int
+    capture: Capture, each: int, kept: int, in_buffer: int, read_in_time: int
 ) -> None:
     read_in_time = max(read_in_time - 17 + kept, 0)
-    stream = output.PacketCapture(asyncio.get_running_loop())
-    writer = os.dup(stream.fileno())
+    stream, writer = capture
 
     def write(count: int) -> None:
         for _ in range(count):
             os.write(writer, bytes(each))
 
-    try:
-        await asyncio.to_thread(write, read_in_time)
-        await until(lambda: not bytes_waiting(stream._ours))
-        rest = asyncio.get_running_loop().run_in_executor(None, write, kept + in_buffer - read_in_time)
-        while bytes_waiting(stream._ours) != in_buffer * each:
-            pass  # the loop reads nothing meanwhile
-        await rest
-        assert len(stream.take()) == kept * each
-    finally:
-        os.close(writer)
-        stream.close()
+    await asyncio.to_thread(write, read_in_time)
+    await until(lambda: not bytes_waiting(stream._ours))
+    rest = asyncio.get_running_loop().run_in_executor(None, write, kept + in_buffer - read_in_time)
+    while bytes_waiting(stream._ours) != in_buffer * each:
+        pass  # the loop reads nothing meanwhile
+    await rest
+    assert len(stream.take()) == kept * each
 
 
 @linux
 async def test_a_program_that_writes_before_its_buffer_has_the_new_size_may_write_neither_less_nor_more(
+    capture: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     each, read_in_time, kept, in_buffer = 16_000, 6, 9, 13
-    stream = output.PacketCapture(asyncio.get_running_loop())
-    writer = os.dup(stream.fileno())
+    stream, writer = capture
     thread = 0
 
     def late(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,20 +132,16 @@ async def test_a_program_that_writes_before_its_buffer_has_the_new_size_may_writ
 
     for name in ("_set_buffer", "cost_waiting"):
         monkeypatch.setattr(packets, name, late(getattr(packets, name)))
-    try:
-        await asyncio.to_thread(write, read_in_time)
-        await until(lambda: not bytes_waiting(stream._ours))
-        rest = asyncio.get_running_loop().run_in_executor(None, write, kept + in_buffer - read_in_time)
-        while not (bytes_waiting(stream._ours) == in_buffer * each and is_waiting(thread)):
-            pass
-        await rest
-        assert len(stream.take()) == kept * each
-        os.set_blocking(writer, False)
-        with pytest.raises(BlockingIOError):
-            os.write(writer, bytes(each))
-    finally:
-        os.close(writer)
-        stream.close()
+    await asyncio.to_thread(write, read_in_time)
+    await until(lambda: not bytes_waiting(stream._ours))
+    rest = asyncio.get_running_loop().run_in_executor(None, write, kept + in_buffer - read_in_time)
+    while not (bytes_waiting(stream._ours) == in_buffer * each and is_waiting(thread)):
+        pass
+    await rest
+    assert len(stream.take()) == kept * each
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        os.write(writer, bytes(each))
 
 
 def is_waiting(thread: int) -> bool:
@@ -148,35 +151,31 @@ def is_waiting(thread: int) -> bool:
 
 @linux
 @pytest.mark.parametrize("read_in_time", [0, 13, 14, 15, 16])
-async def test_a_program_that_polls_its_output_is_told_of_the_room_that_is_left(read_in_time: int) -> None:
+async def test_a_program_that_polls_its_output_is_told_of_the_room_that_is_left(
+    capture: Capture, read_in_time: int
+) -> None:
     """Node and asyncio do; such a program waited until its time limit, or found its output closed."""
     each, kept, at_once, in_buffer = 8_000, 17, 20, 24
-    stream = output.PacketCapture(asyncio.get_running_loop())
-    writer = os.dup(stream.fileno())
-    try:
-        for count in (read_in_time, at_once):
-            for _ in range(count):
-                os.write(writer, bytes(each))
-            await until(lambda: not bytes_waiting(stream._ours) or not stream._reading)
-        assert len(stream.take()) == kept * each
-        os.set_blocking(writer, False)
-        assert select.select([writer], [writer], [], 0) == ([], [writer], [])
-        for _ in range(in_buffer - (read_in_time + at_once - kept)):
-            assert os.write(writer, bytes(each)) == each
-        with pytest.raises(BlockingIOError):
+    stream, writer = capture
+    for count in (read_in_time, at_once):
+        for _ in range(count):
             os.write(writer, bytes(each))
-    finally:
-        os.close(writer)
-        stream.close()
+        await until(lambda: not bytes_waiting(stream._ours) or not stream._reading)
+    assert len(stream.take()) == kept * each
+    os.set_blocking(writer, False)
+    assert select.select([writer], [writer], [], 0) == ([], [writer], [])
+    for _ in range(in_buffer - (read_in_time + at_once - kept)):
+        assert os.write(writer, bytes(each)) == each
+    with pytest.raises(BlockingIOError):
+        os.write(writer, bytes(each))
 
 
 @linux
 @pytest.mark.parametrize("arrived", [1, 2, 3, 4, 5])
 async def test_a_large_write_is_not_read_while_a_piece_of_it_is_on_its_way(
-    arrived: int, monkeypatch: pytest.MonkeyPatch
+    capture: Capture, arrived: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = output.PacketCapture(asyncio.get_running_loop())
-    writer = os.dup(stream.fileno())
+    stream, writer = capture
     on_its_way = packet_cost(PACKET)
     looks = 0
 
@@ -186,25 +185,21 @@ async def test_a_large_write_is_not_read_while_a_piece_of_it_is_on_its_way(
         return packets.cost_waiting(theirs) + on_its_way
 
     monkeypatch.setattr(output, "cost_waiting", cost_waiting)
-    try:
-        os.write(writer, bytes(arrived * PACKET))
-        await until(lambda: looks > 10 or stream._held)
-        on_its_way = 0
-        async with asyncio.timeout(60):  # a writer that is never woken
-            await asyncio.to_thread(os.write, writer, bytes(2 * PIPE_BYTES - arrived * PACKET))
-        assert len(stream.take()) == PIPE_BYTES
-    finally:
-        os.close(writer)
-        stream.close()
+    os.write(writer, bytes(arrived * PACKET))
+    await until(lambda: looks > 10 or stream._held)
+    on_its_way = 0
+    async with asyncio.timeout(60):  # a writer that is never woken
+        await asyncio.to_thread(os.write, writer, bytes(2 * PIPE_BYTES - arrived * PACKET))
+    assert len(stream.take()) == PIPE_BYTES
 
 
 @linux
 async def test_a_small_write_that_arrives_late_does_not_change_where_the_others_are_cut(
+    capture: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     each, written = 8_000, 20
-    stream = output.PacketCapture(asyncio.get_running_loop())
-    writer = os.dup(stream.fileno())
+    stream, writer = capture
     on_its_way = packet_cost(each)
     looks = 0
 
@@ -219,38 +214,30 @@ async def test_a_small_write_that_arrives_late_does_not_change_where_the_others_
         return packets.cost_waiting(theirs) + on_its_way
 
     monkeypatch.setattr(output, "cost_waiting", cost_waiting)
-    try:
-        for _ in range(written):
-            os.write(writer, bytes(each))
-        await until(lambda: not stream._reading)
-        assert (len(stream.take()), on_its_way) == (17 * each, 0)
-    finally:
-        os.close(writer)
-        stream.close()
+    for _ in range(written):
+        os.write(writer, bytes(each))
+    await until(lambda: not stream._reading)
+    assert (len(stream.take()), on_its_way) == (17 * each, 0)
 
 
 @linux
 async def test_nothing_is_lost_if_the_next_write_begins_when_the_last_packet_is_read(
+    capture: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     each, written = 8_000, 17
-    stream = output.PacketCapture(asyncio.get_running_loop())
-    writer = os.dup(stream.fileno())
+    stream, writer = capture
 
     def cost_waiting(theirs: socket.socket) -> int:
         return packets.cost_waiting(theirs) or packet_cost(each)  # its bytes are still on their way
 
     monkeypatch.setattr(output, "cost_waiting", cost_waiting)
-    try:
-        for _ in range(written):
-            os.write(writer, bytes(each))
-        await until(lambda: not bytes_waiting(stream._ours))
-        assert len(stream.take()) == written * each
-        os.set_blocking(writer, False)
-        assert os.write(writer, bytes(PIPE_BYTES)) == PIPE_BYTES
-    finally:
-        os.close(writer)
-        stream.close()
+    for _ in range(written):
+        os.write(writer, bytes(each))
+    await until(lambda: not bytes_waiting(stream._ours))
+    assert len(stream.take()) == written * each
+    os.set_blocking(writer, False)
+    assert os.write(writer, bytes(PIPE_BYTES)) == PIPE_BYTES
 
 
 @linux
