@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from sfusion_tools.runtime import LoopResource, LoopScope, runtime
+from sfusion_tools.runtime import LoopResource, LoopScope
 
 SPARED = 64
 """So many dropped deadlines may stay in the heap, whatever the number of the others."""
@@ -27,7 +27,7 @@ class Deadlines(LoopResource):
     """The deadlines of one loop; the first of them is the loop's timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._heap: list[Deadline] = []
         self._numbers = count()
         self._dead = 0
@@ -81,10 +81,10 @@ class Deadlines(LoopResource):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = when
-        self._timer = None if when == math.inf else self._loop.call_at(when, self._strike)
+        self._timer = None if when == math.inf else self.loop.call_at(when, self._strike)
 
     def _strike(self) -> None:
-        self._timer, now, heap = None, max(self._loop.time(), self._timer_at), self._heap
+        self._timer, now, heap = None, max(self.loop.time(), self._timer_at), self._heap
         acts = []
         while heap and (heap[0][0] <= now or heap[0][2] is None):
             deadline = heapq.heappop(heap)
@@ -106,18 +106,18 @@ class TimeLimit:
 
     __slots__ = ("_cancelling", "_deadline", "_deadlines", "_expired", "_seconds", "_task")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, deadlines: Deadlines, seconds: float) -> None:
+        self._deadlines = deadlines
         self._seconds = seconds
         self._expired = False
 
     def __enter__(self) -> None:
-        scope = runtime.scope()
-        task = asyncio.current_task(scope.loop)
+        loop = self._deadlines.loop
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._deadlines = Deadlines.of(scope)
-        self._deadline = self._deadlines.at(scope.loop.time() + self._seconds, self._expire)
+        self._deadline = self._deadlines.at(loop.time() + self._seconds, self._expire)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._deadlines.drop(self._deadline)

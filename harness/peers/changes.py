@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-import aiohttp
-
 from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver
@@ -205,8 +203,11 @@ def closes_every_connection(replace: Replace) -> None:
     real = SandboxClient._send
 
     async def alone(self: Any, session: Any, *args: Any) -> Any:
-        async with aiohttp.ClientSession(headers=session.headers) as own:
+        own = session_module.HttpSession(session.deadlines)
+        try:
             return await real(self, own, *args)
+        finally:
+            await own.aclose()
 
     replace(SandboxClient, "_send", alone)
 

@@ -63,23 +63,23 @@ class Permit:
         """Seconds spent in the queue, also if no permit was granted."""
 
     async def __aenter__(self) -> Permit:
-        id = self._limiter._take()
-        self._hold(await self._queue() if id is None else id)
-        return self
-
-    async def _queue(self) -> str:
         limiter = self._limiter
-        loop = asyncio.get_running_loop()
-        since = now = loop.time()
-        end = None if self._timeout is None else since + self._timeout
-        try:
-            while True:
-                id = await limiter._acquire(now, end)
+        id = limiter._take()
+        if id is None:
+            loop = asyncio.get_running_loop()
+            since = now = loop.time()
+            end = None if self._timeout is None else since + self._timeout
+            try:
+                while id is None or limiter._has_lapsed(id, now):
+                    id = await limiter._acquire(now, end)
+                    now = loop.time()
+            except BaseException:
                 now = loop.time()
-                if not limiter._has_lapsed(id, now):
-                    return id
-        finally:
-            self.waited = loop.time() - since
+                raise
+            finally:
+                self.waited = now - since
+        self._hold(id)
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._out:
@@ -166,8 +166,9 @@ class Limiter(LoopResource):
         With ``at_once``, do not linger for more of it.
         """
         while self._sender is not None and self._loop is not None:
-            self._core.hurry(self._loop.time(), drain=at_once)
-            self._schedule(self._loop)
+            now = self._loop.time()
+            self._core.hurry(now, drain=at_once)
+            self._schedule(self._loop, now)
             if self._sender is not None:
                 await asyncio.wait([self._sender])
 
@@ -206,9 +207,10 @@ class Limiter(LoopResource):
         loop, near, core = self._loop, self._near, self._core
         if loop is None or near is None:
             return None
-        permit = core.take(loop.time(), near.take)
+        now = loop.time()
+        permit = core.take(now, near.take)
         if permit is not None and (self._timer is None or self._timer_at > core.renew_at):
-            self._schedule(loop)
+            self._schedule(loop, now)
         return permit
 
     async def _acquire(self, now: float, end: float | None) -> str:
@@ -221,7 +223,7 @@ class Limiter(LoopResource):
         try:
             future: asyncio.Future[str] = loop.create_future()
             self._futures[number] = future
-            self._schedule(loop)
+            self._schedule(loop, now)
             if end is not None and self._deadlines is not None:
                 deadline = self._deadlines.at(end, partial(_time_out, future, end - now))
             return await future
@@ -244,8 +246,9 @@ class Limiter(LoopResource):
         if future is not None and future.done() and not future.cancelled() and future.exception() is None:
             self._release(future.result(), False, False)
         elif self._loop is not None and not self._loop.is_closed():
-            self._core.cancel(self._loop.time(), number)
-            self._schedule(self._loop)
+            now = self._loop.time()
+            self._core.cancel(now, number)
+            self._schedule(self._loop, now)
 
     def _release(self, permit: str, succeeded: bool, throttled: bool) -> None:
         if self._closed:
@@ -263,7 +266,7 @@ class Limiter(LoopResource):
         heir = self._core.release(now, permit, succeeded=succeeded, throttled=throttled)
         if heir is not None:
             self._futures[heir].set_result(permit)
-        self._schedule(loop)
+        self._schedule(loop, now)
 
     def _has_lapsed(self, permit: str, now: float) -> bool:
         """Return a permit that may be another's by now: this process was stalled after it had been granted."""
@@ -276,7 +279,7 @@ class Limiter(LoopResource):
         future = self._futures.get(number)
         return future is None or future.done()
 
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Start or wake the sender if there is something to send, and set the timer of the renewals.
 
         A task may have ended by an interrupt or a cancellation, at any point: what it had in flight is lost.
@@ -284,17 +287,17 @@ class Limiter(LoopResource):
         core = self._core
         if self._sender is not None and self._sender.done():
             if _was_interrupted(self._sender):
-                core.resync(loop.time())
+                core.resync(now)
             self._sender = None
         if self._poller is not None and self._poller.done():
             if _was_interrupted(self._poller):
-                core.resync(loop.time())
+                core.resync(now)
             self._poller = None
             self._start_poller(loop)
         if core.send_at < math.inf:
             if self._sender is None:
                 self._sender = self._start(loop, self._send(), "send")
-            if core.send_at <= loop.time():
+            if core.send_at <= now:
                 self._wake.set()
         if self._timer is not None:
             if self._timer_at <= core.renew_at:
@@ -312,8 +315,9 @@ class Limiter(LoopResource):
             del self._futures[number]
         used |= {f.result() for f in self._futures.values() if f.done() and not f.cancelled() and f.exception() is None}
         self._granted = set(granted)
-        self._core.renew(loop.time(), used)
-        self._schedule(loop)
+        now = loop.time()
+        self._core.renew(now, used)
+        self._schedule(loop, now)
 
     async def _send(self) -> None:
         """Send batches, one at a time, until there is nothing to send."""
@@ -338,7 +342,7 @@ class Limiter(LoopResource):
                 else:
                     self._settle(core.receive(loop.time(), batch, reply))
                     self._start_poller(loop)
-                    self._schedule(loop)
+                    self._schedule(loop, loop.time())
         except Exception as error:
             self._fail(error)
 
@@ -366,7 +370,8 @@ class Limiter(LoopResource):
         if not task.cancelled():
             task.exception()  # an interrupt, which the loop has raised
         if not self._closed:
-            self._schedule(task.get_loop())
+            loop = task.get_loop()
+            self._schedule(loop, loop.time())
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
@@ -379,7 +384,7 @@ class Limiter(LoopResource):
                     core.lose(loop.time(), poll)
                 else:
                     self._settle(core.receive(loop.time(), poll, reply))
-                self._schedule(loop)
+                self._schedule(loop, loop.time())
         except Exception as error:
             self._fail(error)
 

@@ -25,7 +25,7 @@ from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.call_log import CallLog
 from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, route
-from sfusion_tools.sandbox.fleet import Fleet, Health, slots_of
+from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
@@ -225,8 +225,6 @@ class SandboxClient:
         return self._bounds.total if asyncio.get_running_loop().time() > end - _MOMENT else None
 
     def _queue_seconds(self, end: float) -> float | None:
-        if end == math.inf:
-            return self._bounds.queue
         left = end - asyncio.get_running_loop().time()
         return left if self._bounds.queue is None else min(left, self._bounds.queue)
 
@@ -238,7 +236,9 @@ class SandboxClient:
         loop = scope.loop
         limiter = self._limiter()
         watched = self._on_event is not None
-        permit = limiter.permit(self._queue_seconds(end)) if limiter is not None else None
+        permit = None
+        if limiter is not None:
+            permit = limiter.permit(self._bounds.queue if end == math.inf else self._queue_seconds(end))
         sent = _BROKEN_OFF
         began = ended = math.nan
         address: _Address | None = None
@@ -250,18 +250,22 @@ class SandboxClient:
                     return _Sent(Reading(Outcome.THROTTLED, f"no attempt could begin within {self._bounds.total:g} s"))
                 if watched and permit is not None:
                     self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
-                with slots_of(scope, self._fleet).slot(self._urls, began) as slot:
+                with Slot(slots_of(scope, self._fleet), self._urls, began) as slot:
                     address = self._addresses[slot.endpoint.url]
                     result.proxy = redact(address.proxy) if address.proxy is not None else None
                     if watched:
                         self._emit("attempt_started", result, attempt=number, endpoint=address.label)
+                    session = HttpSession.of(scope, self)
+                    session.in_use += 1
                     try:
-                        with HttpSession.of(scope, self) as session:
-                            sent = await self._send(session, address, body, min(seconds, end - began))
+                        sent = await self._send(session, address, body, min(seconds, end - began))
                     finally:
+                        session.in_use -= 1
                         ended = loop.time()
-                    slot.report(ended, _health(sent), asked=sent.asked)
-                    if not sent.reading.outcome.is_from_program:
+                    if sent.reading.outcome.is_from_program:
+                        slot.report(ended, Health.ANSWERED)
+                    else:
+                        slot.report(ended, _health(sent), asked=sent.asked)
                         sent.reading.message = hide(sent.reading.message, address.secrets)
                         if address.proxy is not None:
                             sent.reading.message += f" (through the proxy {redact(address.proxy)})"
@@ -295,11 +299,11 @@ class SandboxClient:
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, session: aiohttp.ClientSession, address: _Address, body: bytes, seconds: float) -> _Sent:
+    async def _send(self, session: HttpSession, address: _Address, body: bytes, seconds: float) -> _Sent:
         connect = min(CONNECT_SECONDS, seconds / 2)
         try:
-            with TimeLimit(seconds):
-                async with session.post(
+            with TimeLimit(session.deadlines, seconds):
+                async with session.client.post(
                     address.target,
                     data=body,
                     headers=self._headers or None,
@@ -387,8 +391,7 @@ _UNLIMITED = nullcontext()
 
 
 def _health(sent: _Sent) -> Health:
-    if sent.reading.outcome.is_from_program:
-        return Health.ANSWERED
+    """What an attempt without an answer of the program says about its sandbox."""
     if sent.transient or (sent.reading.outcome is Outcome.SANDBOX_ERROR and sent.status != 200):
         return Health.FAILED
     return Health.REFUSED

@@ -60,15 +60,14 @@ class Endpoint:
 
 
 class Slot:
-    """One attempt on the endpoint that is best for it, from entering this context manager to leaving it."""
+    """One attempt on the best of some endpoints, from entering this context manager to leaving it."""
 
     __slots__ = ("_asked", "_began", "_ended", "_fleet", "_health", "_held", "_urls", "endpoint")
 
-    def __init__(self, fleet: Fleet, urls: Sequence[str], now: float, held: set[Slot]) -> None:
-        self._fleet = fleet
+    def __init__(self, slots: LoopSlots, urls: Sequence[str], now: float) -> None:
+        self._fleet, self._held = slots.fleet, slots.held
         self._urls = urls
         self._began = self._ended = now
-        self._held = held
         self._health: Health | None = None
         self._asked: float | None = None
         self.endpoint: Endpoint
@@ -118,7 +117,10 @@ class Fleet:
 
     def _take(self, urls: Sequence[str], now: float) -> Endpoint:
         with self._lock:
-            chosen = self._endpoint(urls[0]) if len(urls) == 1 else _best([self._endpoint(url) for url in urls], now)
+            if len(urls) == 1:
+                chosen = self._known.get(urls[0]) or self._endpoint(urls[0])
+            else:
+                chosen = _best([self._endpoint(url) for url in urls], now)
             self._turn += 1
             chosen.last_used = self._turn
             chosen.in_flight += 1
@@ -186,14 +188,10 @@ class LoopSlots(LoopResource):
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self._held: set[Slot] = set()
-
-    def slot(self, urls: Sequence[str], now: float) -> Slot:
-        """Return a slot on one of these endpoints, to be entered."""
-        return Slot(self.fleet, urls, now, self._held)
+        self.held: set[Slot] = set()
 
     def abandon(self) -> None:
-        for slot in list(self._held):
+        for slot in list(self.held):
             slot.__exit__()
 
 

@@ -13,6 +13,7 @@ from weakref import WeakSet, ref
 import aiohttp
 
 from sfusion_tools._version import __version__
+from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.runtime import LoopResource, LoopScope
 
 IDLE_SECONDS = 4.0
@@ -20,13 +21,15 @@ IDLE_SECONDS = 4.0
 
 
 class HttpSession(LoopResource):
-    """One loop's session, entered for the time of an attempt."""
+    """One loop's session, and the time limits of the attempts on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadlines: Deadlines) -> None:
+        self.deadlines = deadlines
+        self.in_use = 0
+        """The attempts that are using it now."""
         self._users: dict[int, ref[object]] = {}
-        self._in_use = 0
         self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._session = aiohttp.ClientSession(
+        self.client = aiohttp.ClientSession(
             # The limiter bounds how many are in flight, the client how long each may take.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, socket_factory=self._socket),
             timeout=aiohttp.ClientTimeout(total=None),
@@ -41,7 +44,7 @@ class HttpSession(LoopResource):
     @classmethod
     def of(cls, scope: LoopScope, user: object) -> HttpSession:
         """Return the loop's session, opened on first use; it stays open at least until the user leaves."""
-        session = scope.get(cls, cls)
+        session = scope.get(cls, lambda: cls(Deadlines.of(scope)))
         users, number = session._users, id(user)
         if number not in users:
             users[number] = ref(user, lambda _: users.pop(number, None))
@@ -50,28 +53,21 @@ class HttpSession(LoopResource):
     @classmethod
     async def leave(cls, scope: LoopScope, user: object) -> None:
         """Stop using the loop's session; the last user to leave closes it."""
-        if cls not in dict(scope.items()):
+        session = dict(scope.items()).get(cls)
+        if not isinstance(session, cls):
             return
-        session = scope.get(cls, cls)
         session._users.pop(id(user), None)
-        if not session._users and not session._in_use:
+        if not session._users and not session.in_use:
             scope.drop(session)
             await session.aclose()
 
-    def __enter__(self) -> aiohttp.ClientSession:
-        self._in_use += 1
-        return self._session
-
-    def __exit__(self, *_: object) -> None:
-        self._in_use -= 1
-
     async def aclose(self) -> None:
-        await self._session.close()
+        await self.client.close()
 
     def abandon(self) -> None:
         self.forget()
         # With its loop closed there is nothing to wait for: the first step marks the session as closed.
-        closing = self._session.close()
+        closing = self.client.close()
         with suppress(StopIteration, RuntimeError):
             closing.send(None)
         closing.close()

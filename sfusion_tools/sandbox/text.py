@@ -15,6 +15,8 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
     r"|\x9b[0-?]*[ -/]*[@-~]?"
 )
+_LONG = FULL_PIPE_BYTES // 4
+"""A text of fewer characters is far from any limit in bytes."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -45,8 +47,12 @@ def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, not
         return f"{_failure(result, tool)}{note}"
     stdout, stderr = plain(result.stdout), plain(result.stderr) if result.stderr else ""
     separator = "\n" if stdout and stderr and not stdout.endswith("\n") else ""
-    output = cut_middle(stdout + separator + stderr, limit)
-    remark = _remark(result, timeout, printed=bool(output)) + note
+    output = stdout + separator + stderr
+    if len(output) > limit:
+        output = cut_middle(output, limit)
+    remark = note
+    if result.outcome is not Outcome.OK or len(result.stdout) >= _LONG or len(result.stderr) >= _LONG:
+        remark = _remark(result, timeout, printed=bool(output)) + note
     if not remark:
         return output
     return f"{output}{'' if not output or output.endswith(chr(10)) else chr(10)}{remark.lstrip()}"
@@ -54,7 +60,7 @@ def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, not
 
 def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
     size = max(len(result.stdout), len(result.stderr))
-    if size >= FULL_PIPE_BYTES // 4:  # in characters; a shorter text is far from any limit
+    if size >= _LONG:
         size = max(len(text.encode("utf-8", "replace")) for text in (result.stdout, result.stderr))
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
         if size >= FULL_PIPE_BYTES:

@@ -174,7 +174,8 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         if last is not None:
             last.end(number, result)
         metrics = result.metrics()
-        count_call(kwargs.get("agent_data"), metrics)
+        if (agent_data := kwargs.get("agent_data")) is not None:
+            count_call(agent_data, metrics)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, metrics
 

@@ -63,7 +63,7 @@ async def _limited(kind: str, seconds: float, work: Coroutine[Any, Any, Any]) ->
     if kind == "asyncio":
         async with asyncio.timeout(seconds):
             return await work
-    with TimeLimit(seconds):
+    with TimeLimit(Deadlines.of(runtime.scope()), seconds):
         return await work
 
 

@@ -29,7 +29,7 @@ from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.endpoints import normalise_url
-from sfusion_tools.sandbox.fleet import Fleet, LoopSlots, slots_of
+from sfusion_tools.sandbox.fleet import Fleet, LoopSlots, Slot, slots_of
 from sfusion_tools.sandbox.guard import GuardSettings
 from sfusion_tools.sandbox.ray_metrics import RayMetrics, _CountedCall
 from sfusion_tools.sandbox.result import CallResult
@@ -254,7 +254,7 @@ def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
 
     async def call() -> None:
         with (
-            LoopSlots(fleet).slot(["http://a"], 0.0),
+            Slot(LoopSlots(fleet), ["http://a"], 0.0),
             guard.watch(lambda: 0.0),
             _CountedCall(metrics, "tool", CallResult("c", Outcome.CANCELLED)),
         ):

@@ -255,7 +255,8 @@ def test_a_renewal_that_is_overdue_can_be_planned_again_in_uvloop() -> None:
         async with limiter.permit():
             for _ in range(2):
                 limiter._core.renew_at = 0.0
-                limiter._schedule(asyncio.get_running_loop())
+                loop = asyncio.get_running_loop()
+                limiter._schedule(loop, loop.time())
         await limiter.aclose()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -22,7 +22,7 @@ class Calls:
         self._slots = LoopSlots(self.fleet)
 
     def begin(self, now: float) -> Slot:
-        return self._slots.slot(self.urls, now).__enter__()
+        return Slot(self._slots, self.urls, now).__enter__()
 
     def end(
         self, slot: Slot, now: float, *, health: Health | None = Health.ANSWERED, asked: float | None = None
@@ -236,9 +236,9 @@ def test_an_attempt_of_unknown_health_leaves_the_endpoint_unchanged():
 def test_idle_endpoints_are_forgotten_when_there_are_too_many():
     fleet = Fleet()
     slots = LoopSlots(fleet)
-    busy = slots.slot([A], 0.0).__enter__()
+    busy = Slot(slots, [A], 0.0).__enter__()
     for number in range(3 * KNOWN):
-        with slots.slot([f"http://h{number}"], 0.0):
+        with Slot(slots, [f"http://h{number}"], 0.0):
             pass
     assert len(fleet._known) <= KNOWN
     assert fleet.endpoint(A) is busy.endpoint
