@@ -26,13 +26,14 @@ from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.call_log import CallLog
 from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, route
 from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
+from sfusion_tools.sandbox.guard import GuardedCall
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
 from sfusion_tools.sandbox.secrets import hide, secrets_of
 from sfusion_tools.sandbox.session import HttpSession
-from sfusion_tools.sandbox.shared_guard import SandboxGuard, Watch
+from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -138,34 +139,40 @@ class SandboxClient:
         _task = asyncio.current_task(loop)
         if result is None:
             result = CallResult(call_id or new_call_id(), Outcome.CANCELLED)
-        with _UNWATCHED if self._guard is None else self._watch(self._guard(), program, result) as ended:
-            started = loop.time()
-            call_log, log = self._call_log, None
+        started = loop.time()
+        guard, guarded, ended = None, None, None
+        if self._guard is not None:
+            guard = self._guard()
+            guarded = self._begin(guard, started, program, result)
+        call_log, log = self._call_log, None
+        try:
             if call_log is not None:
                 known_loop, log = call_log.known
                 if known_loop() is not loop:
                     log = call_log.enter(loop)
             if self._on_event is not None:
                 self._emit("call_started", result)
-            try:
-                reading = await self._retry_until_done(program, result, started)
-                result.outcome, result.message = reading.outcome, reading.message
-                result.stdout, result.stderr = reading.stdout, reading.stderr
-                result.return_code, result.execution_time = reading.return_code, reading.execution_time
-                result.files = reading.files
-            finally:
-                result.seconds = loop.time() - started
-                if self._on_event is not None:
-                    facts = {"outcome": result.outcome.value, "executions": result.possible_executions}
-                    self._emit("call_ended", result, **facts)
-                if call_log is not None and log is not None:
-                    call_log.ended(log, result, program)
-            ended(result)
+            reading = await self._retry_until_done(program, result, started)
+            result.outcome, result.message = reading.outcome, reading.message
+            result.stdout, result.stderr = reading.stdout, reading.stderr
+            result.return_code, result.execution_time = reading.return_code, reading.execution_time
+            result.files = reading.files
+            ended = result
+        finally:
+            now = loop.time()
+            result.seconds = now - started
+            if self._on_event is not None:
+                facts = {"outcome": result.outcome.value, "executions": result.possible_executions}
+                self._emit("call_ended", result, **facts)
+            if call_log is not None and log is not None:
+                call_log.ended(log, result, program)
+            if guard is not None and guarded is not None:
+                guard.end(guarded, now, ended)
         return result
 
-    def _watch(self, guard: SandboxGuard, program: Program, result: CallResult) -> Watch:
+    def _begin(self, guard: SandboxGuard, now: float, program: Program, result: CallResult) -> GuardedCall:
         try:
-            return guard.watch(asyncio.get_running_loop().time)
+            return guard.begin(now)
         except GuardTripped:
             if self._call_log is not None:
                 self._call_log.refused(result, program)
@@ -311,7 +318,11 @@ class SandboxClient:
                     allow_redirects=False,
                     timeout=_connect_timeout(connect, address.proxy is not None),
                 ) as answer:
-                    return await self._parse(answer)
+                    size = answer.content_length
+                    if size is None or answer.status != 200 or "Content-Encoding" in answer.headers:
+                        return self._parse(answer, *await self._read(answer))
+                    whole = size <= self._bounds.response_bytes
+                    return self._parse(answer, await answer.read() if whole else b"", whole)
         except aiohttp.ConnectionTimeoutError:
             text = f"no connection to {address.label} within {connect:g} s"
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
@@ -333,14 +344,8 @@ class SandboxClient:
         except (aiohttp.ClientError, ValueError) as error:
             return _Sent(Reading(Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}"))
 
-    async def _parse(self, answer: aiohttp.ClientResponse) -> _Sent:
+    def _parse(self, answer: aiohttp.ClientResponse, data: bytes, whole: bool) -> _Sent:
         status, headers = answer.status, answer.headers
-        length = answer.content_length
-        if status == 200 and length is not None and "Content-Encoding" not in headers:
-            whole = length <= self._bounds.response_bytes
-            data = await answer.read() if whole else b""
-        else:
-            data, whole = await self._read(answer)
         if whole or status != 200:  # the status decides; the body of a refusal only adds detail
             reading = read_answer(status, headers.get("Content-Type", ""), data)
         else:
@@ -382,11 +387,6 @@ def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, **{"connect" if proxied else "sock_connect": seconds})
 
 
-def _ignore(_: CallResult) -> None:
-    """No guard is there to be told of the result."""
-
-
-_UNWATCHED = nullcontext(_ignore)
 _UNLIMITED = nullcontext()
 
 

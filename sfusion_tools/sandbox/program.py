@@ -34,11 +34,6 @@ class Program:
         text = f'{before}, "code": {_quoted(self.code)}, "stdin": {stdin}'
         return f'{text}, "language": {_quoted(self.language)}, "files": {files}}}'.encode()
 
-    @property
-    def seconds(self) -> float:
-        """How long the sandbox may take, including compilation."""
-        return self.timeout + (self.compile_timeout if self.language in COMPILED else 0.0)
-
 
 _quoted = json.JSONEncoder().encode
 """The JSON of a string. Encoding the request as one object takes five times as long."""
@@ -68,6 +63,8 @@ class Bounds:
 
     def of(self, program: Program) -> tuple[float, float]:
         """Return the seconds for one attempt and for all attempts and pauses of a call."""
-        attempt = program.seconds + self.margin
+        attempt = program.timeout + self.margin
+        if program.language in COMPILED:
+            attempt += program.compile_timeout
         whole = self.deadline if self.deadline is not None else 2 * attempt + 10.0
         return attempt, whole if self.total is None else min(whole, self.total)

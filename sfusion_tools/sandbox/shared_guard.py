@@ -21,30 +21,6 @@ logger = logging.getLogger(__name__)
 _LIMITER = "the limiter"
 
 
-class Watch:
-    """A context manager for a call that the guard let through; give it the result, if there is one.
-
-    At the end it raises GuardTripped, if the settings ask for it and the call has failed with the others.
-    """
-
-    __slots__ = ("_call", "_clock", "_guard", "_result")
-
-    def __init__(self, guard: SandboxGuard, clock: Callable[[], float]) -> None:
-        self._guard = guard
-        self._clock = clock
-        self._result: CallResult | None = None
-        self._call = guard.begin(clock())
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __call__(self, result: CallResult) -> None:
-        self._result = result
-
-    def __exit__(self, *_: object) -> None:
-        self._guard.end(self._call, self._clock(), self._result)
-
-
 class SandboxGuard(LoopResource):
     """The guard of a set of sandboxes, for calls from any thread and event loop."""
 
@@ -59,11 +35,8 @@ class SandboxGuard(LoopResource):
         with self._lock:
             return self._core.state(now)
 
-    def watch(self, clock: Callable[[], float]) -> Watch:
-        """Begin a call; raise GuardTripped if it must not be made."""
-        return Watch(self, clock)
-
     def begin(self, now: float) -> GuardedCall:
+        """Begin a call, to be given to ``end``; raise GuardTripped if it must not be made."""
         with self._lock:
             call, trip = self._core.begin(now), self._core.trip
         if call is None:

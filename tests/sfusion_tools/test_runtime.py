@@ -255,10 +255,13 @@ def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
     async def call() -> None:
         with (
             Slot(LoopSlots(fleet), ["http://a"], 0.0),
-            guard.watch(lambda: 0.0),
             _CountedCall(metrics, "tool", CallResult("c", Outcome.CANCELLED)),
         ):
-            await asyncio.Future()
+            guarded = guard.begin(0.0)
+            try:
+                await asyncio.Future()
+            finally:
+                guard.end(guarded, 0.0, None)
 
     def collected_under(lock: Any) -> None:
         loop = asyncio.new_event_loop()

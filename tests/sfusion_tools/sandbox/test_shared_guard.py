@@ -114,8 +114,8 @@ def test_the_error_names_no_command_for_an_address_that_is_masked() -> None:
     label = redact("http://h/t0ken")
     guard = SandboxGuard(GuardSettings(window=1, then="fail"), [label])
     attempt = Attempt(1, label, Outcome.UNREACHABLE, None, "", False, 0.0, 0.0)
-    with pytest.raises(GuardTripped) as tripped, guard.watch(lambda: 0.0) as ended:
-        ended(CallResult("c", Outcome.UNREACHABLE, attempts=[attempt]))
+    with pytest.raises(GuardTripped) as tripped:
+        guard.end(guard.begin(0.0), 0.0, CallResult("c", Outcome.UNREACHABLE, attempts=[attempt]))
     assert f"1 at {label}" in str(tripped.value)
     assert str(tripped.value).endswith("run: sfusion doctor URL")
 
@@ -263,10 +263,10 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
 
 def test_a_call_that_was_cancelled_while_the_guard_tripped_is_not_an_error() -> None:
     guard = SandboxGuard(GuardSettings(window=1, then="fail"), ["http://a"])
-    with guard.watch(lambda: 0.0) as cancelled:
-        with pytest.raises(GuardTripped), guard.watch(lambda: 0.0) as failed:
-            failed(CallResult("c", Outcome.UNREACHABLE))
-        cancelled(CallResult("c", Outcome.CANCELLED, "this limiter was closed"))
+    cancelled, failed = guard.begin(0.0), guard.begin(0.0)
+    with pytest.raises(GuardTripped):
+        guard.end(failed, 0.0, CallResult("c", Outcome.UNREACHABLE))
+    guard.end(cancelled, 0.0, CallResult("c", Outcome.CANCELLED, "this limiter was closed"))
 
 
 @pytest.mark.parametrize(
