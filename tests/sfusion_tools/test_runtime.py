@@ -28,9 +28,11 @@ from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime
+from sfusion_tools.sandbox.client import SandboxClient
 from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.fleet import Fleet, LoopSlots, Slot, slots_of
 from sfusion_tools.sandbox.guard import GuardSettings
+from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.ray_metrics import RayMetrics, _CountedCall
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
@@ -252,16 +254,26 @@ def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
     """Closing an abandoned coroutine took the locks of the fleet, the guard and the metrics, maybe in their holder."""
     fleet, guard, metrics = Fleet(), SandboxGuard(GuardSettings(), ["http://a"]), RayMetrics()
 
+    class Queue:
+        waited = 0.0
+
+        def permit(self, timeout: float | None) -> Any:
+            return self
+
+        async def __aenter__(self) -> None:
+            await asyncio.Future()
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    queue: Any = Queue()
+    client = SandboxClient("http://a", limiter=lambda: queue, guard=lambda: guard)
+
     async def call() -> None:
         with (
             Slot(LoopSlots(fleet), ["http://a"], 0.0),
             _CountedCall(metrics, "tool", CallResult("c", Outcome.CANCELLED)),
         ):
-            guarded = guard.begin(0.0)
-            try:
-                await asyncio.Future()
-            finally:
-                guard.end(guarded, 0.0, None)
+            await client.run(Program("print(1)"))
 
     def collected_under(lock: Any) -> None:
         loop = asyncio.new_event_loop()

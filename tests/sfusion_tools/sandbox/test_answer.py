@@ -236,6 +236,13 @@ def test_an_invalid_execution_time_becomes_none(value):
     assert (reading.outcome, reading.execution_time) == (Outcome.OK, None)
 
 
+def test_a_return_code_that_is_no_number_becomes_none():
+    answer = run_answer()
+    answer["run_result"] |= {"status": "TimeLimitExceeded", "return_code": True}
+    reading = read(answer)
+    assert (reading.outcome, reading.return_code) == (Outcome.PROGRAM_TIMEOUT, None)
+
+
 def test_streams_that_are_not_text_become_json():
     assert read(run_answer({"a": [1]}, 3)).stdout == '{"a": [1]}'
 

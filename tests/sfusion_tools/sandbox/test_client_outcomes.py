@@ -12,6 +12,7 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy
+from sfusion_tools.sandbox.fleet import Fleet
 from tests.ports import closed_port
 from tests.sfusion_tools.sandbox.helpers import (
     Ending,
@@ -122,6 +123,13 @@ async def test_every_fault_of_the_fake_gets_its_outcome(fault, outcome):
     async with FakeSandbox(faults=[fault]) as sandbox:
         result = await client(sandbox.url, retry=ONCE).run(Program('print(3)  # sfusion:call=c prints="3\\n"'))
     assert result.outcome is outcome, result.message
+
+
+async def test_an_answer_counts_for_the_health_of_its_sandbox():
+    fleet = Fleet()
+    async with answering(http(run_answer())) as (url, _):
+        await client(url, fleet=fleet).run(PROGRAM)
+    assert fleet.endpoint(url).speed is not None
 
 
 async def test_a_refused_connection_is_unreachable_and_nothing_ran():

@@ -76,8 +76,10 @@ def test_output_as_long_as_the_sandboxs_cut_is_marked():
     """SandboxFusion#62: output is cut silently, also in the middle of text that is not ASCII."""
     for letter in ("x", "世"):
         full = letter * (PIPE_BYTES // len(letter.encode()))
-        assert text_of(Outcome.OK, stdout=full).endswith("[The sandbox may have cut the output at 219,264 bytes.]")
-        assert "may have cut" not in text_of(Outcome.OK, stdout=full[:-1])
+        for stream in ("stdout", "stderr"):
+            marked = text_of(Outcome.OK, **{stream: full})
+            assert marked.endswith("[The sandbox may have cut the output at 219,264 bytes.]")
+            assert "may have cut" not in text_of(Outcome.OK, **{stream: full[:-1]})
 
 
 def test_the_model_reads_the_compilers_output():
