@@ -34,8 +34,8 @@ class Calls:
     """Seconds that the sandbox takes."""
     callers: int = 256
     limit: int = 100
-    calls: int = 2048
-    """Calls of one round, of the floor and of ours; the slow baselines make an eighth of them."""
+    calls: int = 8192
+    """Calls of one round, of the floor and of ours, which take seconds; the slow baselines make a few hundred."""
     ray: bool = True
     """Use the limiter of a Ray cluster, as training does, and the baselines that need Ray."""
     alone: bool = False
@@ -66,7 +66,7 @@ class Calls:
             session = runner.run(_session())
             stack.callback(lambda: runner.run(session.close()))
             full = ground.size(self.calls, 2)
-            few = max(2, full // 8)
+            few = max(2, full // 32)
             calls[OURS] = (lambda: _ours(tool)), full
             calls[FLOOR] = _floor(session, url, self.limit), full
             if self.ray and no_ray:
