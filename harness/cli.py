@@ -156,6 +156,6 @@ app.add_typer(limiter, name="limiter", rich_help_panel=_TRAINING)
 
 def main() -> None:
     """Run the command line."""
-    # What a command imports and reads lives to its end; looking for garbage in it is a tenth of starting up.
+    # What a command imports and reads lives to its end; looking for garbage in it only delays the start.
     gc.set_threshold(20_000)
     app()
