@@ -32,8 +32,10 @@ Place = Literal["here", "ray"]
 
 RETRIES = 3
 """How often an item is handed out again after the death of what ran it."""
-_AHEAD = 4
-"""How many items per worker are handed out before the first result is taken, so that a slow one delays nobody."""
+_AHEAD = 16
+"""How many items per worker are handed out before the first result is taken. With fewer, the other workers would have
+nothing to do before an item has ended that takes as long as all of those; with more, the death of a process would lose
+more."""
 
 
 class Workers(Protocol):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from types import TracebackType
 from typing import Self, TextIO
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -78,8 +80,10 @@ class ProgressReporter:
         those after them are aligned to the right.
         """
         listed = [[self._clean(cell) for cell in row] for row in rows]
-        box = SIMPLE_HEAD if head and self._bar is not None else None
-        table = Table(box=box, show_header=bool(head), pad_edge=False, header_style="dim")
+        if self._bar is None:
+            self._out.writelines(_aligned([list(map(self._clean, head)), *listed] if head else listed, texts))
+            return
+        table = Table(box=SIMPLE_HEAD if head else None, show_header=bool(head), pad_edge=False, header_style="dim")
         for column in range(max(map(len, listed), default=0)):
             table.add_column(
                 Text(self._clean(head[column])) if head else "",
@@ -89,18 +93,25 @@ class ProgressReporter:
             )
         for number, (first, *rest) in enumerate(listed):
             table.add_row(Text(first, styles[number] if styles else ""), *map(Text, rest))
-        if self._bar is not None:
-            self._bar.stop()
-            self._console.print(table)
-            return
-        with self._console.capture() as rendered:
-            self._console.print(table)
-        self._out.writelines(f"{line.rstrip()}\n" for line in rendered.get().splitlines())
+        self._bar.stop()
+        self._console.print(table)
 
     def _clean(self, text: str) -> str:
         """The text as the stream can encode it, unable to control a terminal."""
         encoding = self._out.encoding or "utf-8"
         return printable(text).encode(encoding, "replace").decode(encoding)
+
+
+def _aligned(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
+    """Yield the lines of a table that is as wide as it needs to be. For many rows, rich takes 0.1 s longer."""
+    widths = [max(map(cell_len, column)) for column in zip_longest(*rows, fillvalue="")]
+    for row in rows:
+        gaps = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=False)]
+        cells = [
+            cell + gap if number < texts else gap + cell
+            for number, (cell, gap) in enumerate(zip(row, gaps, strict=True))
+        ]
+        yield "  ".join(cells).rstrip() + "\n"
 
 
 def printable(text: str, keep: str = "") -> str:

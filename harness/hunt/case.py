@@ -151,7 +151,7 @@ def _run_bounded(task: Task) -> RunResult:
     except (Exception, TooLong) as problem:
         scenario = task.scenario
         head = Journal.begin(scenario=scenario.scenario, cell="", seed=scenario.seed, world="sim")
-        return RunResult(task, head, [], 0.0, "", error=_sentence(problem))
+        return RunResult(task, head, [], 0.0, error=_sentence(problem))
 
 
 def _judged(result: RunResult, scenario: Scenario) -> tuple[RunResult, dict[str, float]]:

@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from sfusion.harness.reports.page_data import embed, page_data
@@ -24,6 +23,9 @@ from sfusion.harness.reports.run_report import (
     encodable,
     headline,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _ASSETS = Path(__file__).parent / "assets"
 _RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "call.js", "run.js")
@@ -140,6 +142,8 @@ def _evidence_text(row: Mapping[str, Any]) -> str:
 
 @cache
 def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only for pages, and it takes a while
+
     environment = Environment(
         loader=FileSystemLoader(_ASSETS),
         autoescape=True,

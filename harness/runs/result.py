@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
 from sfusion.harness.runs.tasks import Task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunResult:
     """One cell that was run and judged."""
 
@@ -17,8 +18,6 @@ class RunResult:
     journal: Journal
     verdicts: list[Verdict]
     wall_seconds: float
-    digest: str
-    """The digest of the journal."""
     repeated: str | None = None
     """With --twice: the digest of the second run."""
     difference: str = ""
@@ -27,6 +26,11 @@ class RunResult:
     """Why it could not be run."""
     error_code: int = 0
     """The exit code that the error stands for: it is not a broken promise."""
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the journal; computed when it is asked for, which takes as long as judging the run."""
+        return self.journal.digest()
 
     @property
     def exit_code(self) -> int:

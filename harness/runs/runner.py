@@ -58,7 +58,7 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     except (Exception, SystemExit) as error:  # one run that cannot be played must not take the others with it
         head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
         took = time.perf_counter() - began
-        return RunResult(task, head, [], took, head.digest(), error=_sentence(error), error_code=exit_code_of(error))
+        return RunResult(task, head, [], took, error=_sentence(error), error_code=exit_code_of(error))
     story = Story(journal)
     verdicts = [*judge_story(story, scenario.promises), *judge_effect(scenario, story)]
     repeated, difference = None, ""
@@ -67,7 +67,7 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
         found = first_difference(journal, again)
         if found is not None:
             difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
-    return RunResult(task, journal, verdicts, time.perf_counter() - began, journal.digest(), repeated, difference)
+    return RunResult(task, journal, verdicts, time.perf_counter() - began, repeated, difference)
 
 
 def _sentence(error: BaseException) -> str:

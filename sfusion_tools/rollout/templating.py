@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from itertools import product
+from itertools import compress, count, product
+from operator import ne
 from typing import Any
 
 from sfusion_tools.errors import TemplateError
@@ -88,7 +89,7 @@ class _Renderer:
         for number, group in enumerate(groups, start=1):
             prompted = add_generation_prompt and number == len(groups)
             rest = self.rest(with_calls, group, prompted)
-            if not self._writes_content(group[0]["role"], with_calls):
+            if rest == self.rest(with_calls, _saying_something_else(group), prompted):  # some leave out unknown roles
                 raise ValueError(f"it leaves out the content of {group[0]['role']} messages")
             ids += self._open(rest, last if number == 1 else rest[0], group, with_calls)
         return ids
@@ -132,12 +133,6 @@ class _Renderer:
         # A token that only comes before messages of one role begins that message.
         return rest[1:] if with_calls or other[0] == rest[0] else rest
 
-    def _writes_content(self, role: str, with_calls: bool) -> bool:
-        """Return whether the template shows what messages of this role say; some leave out roles they do not know."""
-        message = {"role": role, "tool_call_id": call_id(), "name": _NOBODY}
-        one, two = (self.rest(with_calls, [{**message, "content": word}], True) for word in _WORDS)
-        return one != two
-
     def _is_special(self, number: int) -> bool:
         return not self._tokenizer.decode([number], skip_special_tokens=True)
 
@@ -160,6 +155,11 @@ def _turn(word: str, messages: Sequence[dict[str, Any]], with_calls: bool) -> di
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
+def _saying_something_else(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    said = str(messages[0].get("content")).strip()
+    return [{**message, "content": _WORDS[said == _WORDS[0]]} for message in messages]
+
+
 def _equal(one: Sequence[int], two: Sequence[int]) -> int:
     """Return how many ids at the beginning are the same."""
-    return next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return next(compress(count(), map(ne, one, two)), min(len(one), len(two)))

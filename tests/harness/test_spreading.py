@@ -34,6 +34,19 @@ def test_what_a_dead_process_was_running_is_handed_out_again(tmp_path: Path) -> 
             list(workers.map(partial(square, tmp_path), [7]))
 
 
+def meet(pipe: Path, number: int) -> int:
+    """Return the number; 0 only after 20 has begun."""
+    if number in (0, 20):
+        pipe.open("r" if number == 0 else "w").close()
+    return number
+
+
+def test_a_slow_item_does_not_keep_the_other_process_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with open_workers(2) as workers:
+        assert list(workers.map(partial(meet, tmp_path / "pipe"), range(21))) == list(range(21))
+
+
 BLOCKING = """
 import signal, sys, threading
 from sfusion.harness.spreading import open_workers

@@ -132,7 +132,7 @@ def test_a_round_says_where_sim_and_reality_differ(tmp_path: Path) -> None:
     sim = run_one(Task(scenario, "sim"))
     broken = [Verdict("no_permit_leaked", "broken", "permit <1> was never returned"), *sim.verdicts[1:]]
     again = replace(sim, task=Task(scenario.changed(schedule={"random": 7}), "sim"), verdicts=broken[:1])
-    real = RunResult(Task(scenario, "ray"), Journal(sim.journal.header, sim.journal.events[:-20]), broken, 1.0, "")
+    real = RunResult(Task(scenario, "ray"), Journal(sim.journal.header, sim.journal.events[:-20]), broken, 1.0)
     same = Round(1, scenario, sim, [sim], SandboxCount(3))
     other = Round(2, scenario, real, [sim, again], SandboxCount(4, ["too many"]))
     assert (same.state, same.problems, same.disagreements, same.moved) == ("held", [], [], 0)

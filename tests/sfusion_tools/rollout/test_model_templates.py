@@ -117,6 +117,13 @@ def test_a_turn_without_its_end_token_is_closed_once(model: Model, mode: str) ->
     assert rest[: len(bare)] == bare
 
 
+@pytest.mark.parametrize("word", ["ONE", "TWO", " ONE\n"])
+def test_a_tool_may_say_the_words_that_the_template_is_tried_with(word: str) -> None:
+    tokenizer = ByteTokenizer()
+    reply = {"role": "tool", "content": word, "tool_call_id": call_id(), "name": "code_interpreter"}
+    assert word in tokenizer.decode(continuation(tokenizer, [reply], last=None))
+
+
 TOO_LATE = "{% for m in messages %}{% if m.role == 'tool' %}{{ m.content }}{% endif %}{% endfor %}" + TEMPLATE.replace(
     "{% for message in messages %}", "{% for message in messages if message.role != 'tool' %}"
 )
