@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +14,7 @@ from tests.ports import closed_port
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
-BYTES = b"".join(hashlib.sha256(number.to_bytes(4)).digest() for number in range(40_000))
+BYTES = random.Random(0).randbytes(1_280_000)
 """Data that cannot be compressed."""
 
 
