@@ -52,7 +52,8 @@ def try_block(block: Block, folder: Path) -> str:
         case "ini":
             return _reads(configparser.ConfigParser().read_string, block)
         case "text":
-            return ""  # the output of the program above it, or a diagram
+            # The output of the program above it, or a diagram.
+            return "" if block.text.strip() else "there is nothing in it"
         case other:
             return (
                 f"cannot check a block of {other or 'no language'!r}; name a known language, or say why it is not run"

@@ -67,6 +67,7 @@ def _problem(tmp_path: Path, text: str) -> str:
         ),
         ("```yaml\nrepos: [{repo: x, rev: y, hooks: [{id: sfusion-chek}]}]\n```\n", "no hook is called sfusion-chek"),
         ("```json\n{,}\n```\n", "Expecting"),
+        ("```text\n\n```\n", "there is nothing in it"),
         ("```\nwhat is this\n```\n", "no language"),
     ],
 )
