@@ -33,9 +33,8 @@ Place = Literal["here", "ray"]
 RETRIES = 3
 """How often an item is handed out again after the death of what ran it."""
 _AHEAD = 16
-"""How many items per worker are handed out before the first result is taken. With fewer, the other workers would have
-nothing to do before an item has ended that takes as long as all of those; with more, the death of a process would lose
-more."""
+"""Items handed out per worker before the first result is taken. With fewer, one slow item leaves the other workers
+idle; with more, a process that dies loses more work."""
 
 
 class Workers(Protocol):

@@ -73,11 +73,8 @@ class Permit:
                 while id is None or limiter._has_lapsed(id, now):
                     id = await limiter._acquire(now, end)
                     now = loop.time()
-            except BaseException:
-                now = loop.time()
-                raise
             finally:
-                self.waited = now - since
+                self.waited = loop.time() - since
         self._hold(id)
         return self
 

@@ -89,7 +89,8 @@ class _Renderer:
         for number, group in enumerate(groups, start=1):
             prompted = add_generation_prompt and number == len(groups)
             rest = self.rest(with_calls, group, prompted)
-            if rest == self.rest(with_calls, _saying_something_else(group), prompted):  # some leave out unknown roles
+            if all(rest == self.rest(with_calls, _saying(word, group), prompted) for word in _WORDS):
+                # Some templates leave out roles that they do not know.
                 raise ValueError(f"it leaves out the content of {group[0]['role']} messages")
             ids += self._open(rest, last if number == 1 else rest[0], group, with_calls)
         return ids
@@ -155,9 +156,9 @@ def _turn(word: str, messages: Sequence[dict[str, Any]], with_calls: bool) -> di
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def _saying_something_else(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    said = str(messages[0].get("content")).strip()
-    return [{**message, "content": _WORDS[said == _WORDS[0]]} for message in messages]
+def _saying(word: str, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    role = messages[0]["role"]
+    return [{**message, "content": word} if message["role"] == role else message for message in messages]
 
 
 def _equal(one: Sequence[int], two: Sequence[int]) -> int:

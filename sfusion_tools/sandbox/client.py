@@ -146,28 +146,29 @@ class SandboxClient:
             guarded = self._begin(guard, started, program, result)
         call_log, log = self._call_log, None
         try:
-            if call_log is not None:
-                known_loop, log = call_log.known
-                if known_loop() is not loop:
-                    log = call_log.enter(loop)
-            if self._on_event is not None:
-                self._emit("call_started", result)
-            reading = await self._retry_until_done(program, result, started)
-            result.outcome, result.message = reading.outcome, reading.message
-            result.stdout, result.stderr = reading.stdout, reading.stderr
-            result.return_code, result.execution_time = reading.return_code, reading.execution_time
-            result.files = reading.files
+            try:
+                if call_log is not None:
+                    known_loop, log = call_log.known
+                    if known_loop() is not loop:
+                        log = call_log.enter(loop)
+                if self._on_event is not None:
+                    self._emit("call_started", result)
+                reading = await self._retry_until_done(program, result, started)
+                result.outcome, result.message = reading.outcome, reading.message
+                result.stdout, result.stderr = reading.stdout, reading.stderr
+                result.return_code, result.execution_time = reading.return_code, reading.execution_time
+                result.files = reading.files
+            finally:
+                result.seconds = loop.time() - started
+                if self._on_event is not None:
+                    facts = {"outcome": result.outcome.value, "executions": result.possible_executions}
+                    self._emit("call_ended", result, **facts)
+                if call_log is not None and log is not None:
+                    call_log.ended(log, result, program)
             ended = result
         finally:
-            now = loop.time()
-            result.seconds = now - started
-            if self._on_event is not None:
-                facts = {"outcome": result.outcome.value, "executions": result.possible_executions}
-                self._emit("call_ended", result, **facts)
-            if call_log is not None and log is not None:
-                call_log.ended(log, result, program)
             if guard is not None and guarded is not None:
-                guard.end(guarded, now, ended)
+                guard.end(guarded, loop.time(), ended)
         return result
 
     def _begin(self, guard: SandboxGuard, now: float, program: Program, result: CallResult) -> GuardedCall:

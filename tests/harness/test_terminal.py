@@ -48,6 +48,12 @@ def test_tables_in_a_build_log_are_aligned_and_never_wrapped() -> None:
     assert head == f"        {'name':<300}  calls"
 
 
+def test_wide_characters_take_two_columns_of_a_table() -> None:
+    out = io.StringIO()
+    ProgressReporter(out, 0, "").table([("运行", "7"), ("held", "8")])
+    assert out.getvalue() == "运行  7\nheld  8\n"
+
+
 @pytest.mark.parametrize("out", [io.StringIO(), Terminal()], ids=["build log", "terminal"])
 def test_control_characters_are_spelled_out(out: io.StringIO) -> None:
     reporter = ProgressReporter(out, 1, "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import aiohttp
 import pytest
 
 from sfusion.harness.worlds import sim
@@ -17,8 +16,11 @@ def test_connections_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     real = client_module.SandboxClient._send
 
     async def wasteful(self: Any, session: Any, *args: Any) -> Any:
-        async with aiohttp.ClientSession(headers=session.headers) as own:
+        own = session_module.HttpSession(session.deadlines)
+        try:
             return await real(self, own, *args)
+        finally:
+            await own.aclose()
 
     monkeypatch.setattr(client_module.SandboxClient, "_send", wasteful)
     broken = broken_in(scene())

@@ -117,10 +117,11 @@ def test_a_turn_without_its_end_token_is_closed_once(model: Model, mode: str) ->
     assert rest[: len(bare)] == bare
 
 
-@pytest.mark.parametrize("word", ["ONE", "TWO", " ONE\n"])
-def test_a_tool_may_say_the_words_that_the_template_is_tried_with(word: str) -> None:
+@pytest.mark.parametrize("content", ["ONE", "TWO", [{"type": "text", "text": "ONE"}]], ids=str)
+def test_a_tool_may_say_the_words_that_the_template_is_tried_with(content: Any) -> None:
     tokenizer = ByteTokenizer()
-    reply = {"role": "tool", "content": word, "tool_call_id": call_id(), "name": "code_interpreter"}
+    reply = {"role": "tool", "content": content, "tool_call_id": call_id(), "name": "code_interpreter"}
+    word = content if isinstance(content, str) else content[0]["text"]
     assert word in tokenizer.decode(continuation(tokenizer, [reply], last=None))
 
 
@@ -141,9 +142,11 @@ SUMMARY = TEMPLATE + "{{ messages | map(attribute='content') | join }}"
 )
 def test_a_template_that_cannot_be_split_is_named_with_the_reason(tmp_path: Path, template: str, reason: str) -> None:
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, template))
-    with pytest.raises(TemplateError, match=re.escape(str(tmp_path))) as error:
-        continuation(tokenizer, [{"role": "tool", "content": "3", "tool_call_id": "call_1"}], last=None)
-    assert reason in str(error.value)
+    reply = {"role": "tool", "content": "3", "tool_call_id": "call_1"}
+    for messages in ([reply], [reply, {"role": "user", "content": "And now?"}]):
+        with pytest.raises(TemplateError, match=re.escape(str(tmp_path))) as error:
+            continuation(tokenizer, messages, last=None)
+        assert reason in str(error.value)
 
 
 CALLS_FIRST = (

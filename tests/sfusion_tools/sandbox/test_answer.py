@@ -236,7 +236,7 @@ def test_an_invalid_execution_time_becomes_none(value):
     assert (reading.outcome, reading.execution_time) == (Outcome.OK, None)
 
 
-def test_a_return_code_that_is_no_number_becomes_none():
+def test_a_return_code_that_is_not_a_number_becomes_none():
     answer = run_answer()
     answer["run_result"] |= {"status": "TimeLimitExceeded", "return_code": True}
     reading = read(answer)

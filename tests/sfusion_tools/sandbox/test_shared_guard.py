@@ -16,9 +16,9 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.reward import judge_sync
-from sfusion_tools.sandbox import Program
+from sfusion_tools.sandbox import Program, SandboxClient
 from sfusion_tools.sandbox.endpoints import redact
-from sfusion_tools.sandbox.guard import PROBES, GuardSettings
+from sfusion_tools.sandbox.guard import PROBES, GuardedCall, GuardSettings
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -259,6 +259,27 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
         assert own.state(0.0) == "closed" and own is not parents
     """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+async def test_the_guard_hears_of_a_call_that_is_broken_off_at_its_very_end() -> None:
+    heard: list[CallResult | None] = []
+
+    class Listening(SandboxGuard):
+        def end(self, call: GuardedCall, now: float, result: CallResult | None) -> None:
+            heard.append(result)
+            super().end(call, now, result)
+
+    def stop(event: str, _: object) -> None:
+        if event == "call_ended":
+            raise asyncio.CancelledError
+
+    guard = Listening(GuardSettings(), ["http://a"])
+    async with FakeSandbox(executor="scripted") as sandbox:
+        client = SandboxClient(sandbox.url, guard=lambda: guard, on_event=stop)
+        with pytest.raises(asyncio.CancelledError):
+            await client.run(Program("print(1)"))
+        await client.aclose()
+    assert heard == [None]
 
 
 def test_a_call_that_was_cancelled_while_the_guard_tripped_is_not_an_error() -> None:
