@@ -50,8 +50,8 @@ def test_tables_in_a_build_log_are_aligned_and_never_wrapped() -> None:
 
 def test_wide_characters_take_two_columns_of_a_table() -> None:
     out = io.StringIO()
-    ProgressReporter(out, 0, "").table([("运行", "7"), ("held", "8")])
-    assert out.getvalue() == "运行  7\nheld  8\n"
+    ProgressReporter(out, 0, "").table([("运行了", "7"), ("held", "8")])
+    assert out.getvalue() == "运行了  7\nheld    8\n"
 
 
 @pytest.mark.parametrize("out", [io.StringIO(), Terminal()], ids=["build log", "terminal"])
