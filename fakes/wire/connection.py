@@ -63,6 +63,7 @@ class Connection(web.RequestHandler):
         "_payload",
         "_requests",
         "_writable",
+        "died",
         "full",
         "half_closed",
         "message",
@@ -81,6 +82,8 @@ class Connection(web.RequestHandler):
         self._failed = failed
         self.half_closed = False
         """The client sends nothing more."""
+        self.died = False
+        """The server crashed: what it had read is not served any more."""
         self._gone: asyncio.Future[None] | None = None
         self._lost = False
         self._ignoring = False

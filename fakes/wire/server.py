@@ -147,6 +147,7 @@ class WireServer(ServerCore):
         current = asyncio.current_task()
         for connection in self._manager.connections if self._manager is not None else ():
             if isinstance(connection, Connection):
+                connection.died = True
                 connection.reset()
         for task in self._tasks | self._background:
             if task is not current:
@@ -220,6 +221,8 @@ class WireServer(ServerCore):
         else:
             visit = self.app.visit(request)
             if visit.reads_body and not await self._read_body(raw, request, connection):
+                return _END
+            if connection.died:
                 return _END
             status = await self._serve(Exchange(self, connection, request, visit, delivery), request)
         if self._access_log is not None:

@@ -13,6 +13,7 @@ import pytest
 
 from sfusion.fakes.faults import KINDS, FaultError, Phase, SandboxError, Status
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.site import ConnectionSite
 from tests.fakes.wire.effects import EFFECTS, PROGRAM, check_effect, rule_of, silence
 from tests.fakes.wire.raw import PING, Raw, Watch, one, post, run_code, whole
@@ -76,6 +77,37 @@ async def test_crash_cancels_running_programs() -> None:
     record = sandbox.ledger.calls["long"]
     assert (record.started, record.finished, record.statuses) == (1, 0, [0])
     assert [event["event"] for event in events] == ["arrived", "started", "crash", "broken_off", "unanswered"]
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_a_request_that_was_read_in_the_moment_of_a_crash_is_not_served(
+    pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = Watch()
+    real = Connection.data_received
+    async with FakeSandbox(journal=events.note) as sandbox:
+
+        def crashing(self: Connection, data: bytes) -> None:
+            real(self, data)
+            if b"print" in data:
+                sandbox.crash()
+            elif data:
+                heard.set()
+
+        monkeypatch.setattr(Connection, "data_received", crashing)
+        heard = asyncio.Event()
+        head, end, body = run_code("print(1)").partition(b"\r\n\r\n")
+        async with Raw(sandbox.port) as raw:
+            if pieces == 2:
+                await raw.send(head + end)
+                await heard.wait()
+                await raw.send(body)
+            else:
+                await raw.send(head + end + body)
+            assert await raw.rest() == (b"", "reset")
+        for _ in range(20):
+            await asyncio.sleep(0)  # a served request needs a few turns of the loop
+    assert events.kinds() == ["crash"]
 
 
 async def test_crashed_server_restarts_after_the_given_time() -> None:
