@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from sfusion.harness.peers.changes import closes_every_connection
 from sfusion.harness.worlds import sim
-from sfusion_tools.sandbox import client as client_module
 from sfusion_tools.sandbox import session as session_module
 from tests.harness.promises.scenes import broken_in, scene, verdicts
 
 
-def test_connections_reused(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = client_module.SandboxClient._send
-
-    async def wasteful(self: Any, session: Any, *args: Any) -> Any:
-        own = session_module.HttpSession(session.deadlines)
-        try:
-            return await real(self, own, *args)
-        finally:
-            await own.aclose()
-
-    monkeypatch.setattr(client_module.SandboxClient, "_send", wasteful)
-    broken = broken_in(scene())
+def test_connections_reused() -> None:
+    with closes_every_connection.applied():
+        broken = broken_in(scene())
     assert set(broken) == {"connections_reused"}
     assert "opened connection" in broken["connections_reused"].sentence
 
