@@ -32,7 +32,7 @@ from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
 from sfusion_tools.sandbox.secrets import hide, secrets_of
-from sfusion_tools.sandbox.session import HttpSession
+from sfusion_tools.sandbox.session import Address, HttpSession, Response
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.wording import counted
 
@@ -69,11 +69,12 @@ _BROKEN_OFF = _Sent(Reading(Outcome.CANCELLED))
 
 
 @dataclass(frozen=True, slots=True)
-class _Address:
+class _Sandbox:
     label: str
     """The redacted URL."""
-    target: URL
+    address: Address
     proxy: str | None
+    """The redacted URL of the proxy."""
     secrets: Sequence[str]
 
 
@@ -109,19 +110,19 @@ class SandboxClient:
         self._fleet = fleet
         self._guard = guard
         self._call_log = call_log
-        self._addresses = {
-            url: _Address(
+        self._sandboxes: dict[str, _Sandbox] = {}
+        for url in self._urls:
+            proxy = _proxy(url) if trust_proxy_env else None
+            self._sandboxes[url] = _Sandbox(
                 redact(url),
-                URL(route(url, "run_code")),
-                _proxy(url) if trust_proxy_env else None,
+                Address(URL(route(url, "run_code")), proxy, tuple(self._headers.items())),
+                None if proxy is None else redact(proxy),
                 secrets_of(url, self._headers),
             )
-            for url in self._urls
-        }
-        for url, address in self._addresses.items():
+        for url, sandbox in self._sandboxes.items():
             if is_placeholder(url):
                 logger.warning(
-                    "%s looks like a placeholder that was never filled in; every call will fail", address.label
+                    "%s looks like a placeholder that was never filled in; every call will fail", sandbox.label
                 )
 
     async def run(
@@ -249,7 +250,7 @@ class SandboxClient:
             permit = limiter.permit(self._bounds.queue if end == math.inf else self._queue_seconds(end))
         sent = _BROKEN_OFF
         began = ended = math.nan
-        address: _Address | None = None
+        sandbox: _Sandbox | None = None
         try:
             async with permit or _UNLIMITED:
                 began = ended = loop.time()
@@ -259,14 +260,14 @@ class SandboxClient:
                 if watched and permit is not None:
                     self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
                 with Slot(slots_of(scope, self._fleet), self._urls, began) as slot:
-                    address = self._addresses[slot.endpoint.url]
-                    result.proxy = redact(address.proxy) if address.proxy is not None else None
+                    sandbox = self._sandboxes[slot.endpoint.url]
+                    result.proxy = sandbox.proxy
                     if watched:
-                        self._emit("attempt_started", result, attempt=number, endpoint=address.label)
+                        self._emit("attempt_started", result, attempt=number, endpoint=sandbox.label)
                     session = HttpSession.of(scope, self)
                     session.in_use += 1
                     try:
-                        sent = await self._send(session, address, body, min(seconds, end - began))
+                        sent = await self._send(session, sandbox, body, min(seconds, end - began))
                     finally:
                         session.in_use -= 1
                         ended = loop.time()
@@ -274,21 +275,21 @@ class SandboxClient:
                         slot.report(ended, Health.ANSWERED)
                     else:
                         slot.report(ended, _health(sent), asked=sent.asked)
-                        sent.reading.message = hide(sent.reading.message, address.secrets)
-                        if address.proxy is not None:
-                            sent.reading.message += f" (through the proxy {redact(address.proxy)})"
+                        sent.reading.message = hide(sent.reading.message, sandbox.secrets)
+                        if sandbox.proxy is not None:
+                            sent.reading.message += f" (through the proxy {sandbox.proxy})"
                 if permit is not None:
                     outcome = sent.reading.outcome
                     permit.report(succeeded=outcome.is_from_program, throttled=outcome is Outcome.THROTTLED)
         finally:
             waited = permit.waited if permit is not None else 0.0
             result.waited += waited
-            if address is not None:
+            if sandbox is not None:
                 if watched and permit is not None:
                     self._emit("permit_released", result, attempt=number, permit=permit.id)
                 attempt = Attempt(
                     number,
-                    address.label,
+                    sandbox.label,
                     sent.reading.outcome,
                     sent.status,
                     sent.reading.message,
@@ -307,31 +308,20 @@ class SandboxClient:
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, session: HttpSession, address: _Address, body: bytes, seconds: float) -> _Sent:
+    async def _send(self, session: HttpSession, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
         connect = min(CONNECT_SECONDS, seconds / 2)
         try:
             with TimeLimit(session.deadlines, seconds):
-                async with session.client.post(
-                    address.target,
-                    data=body,
-                    headers=self._headers or None,
-                    proxy=address.proxy,
-                    allow_redirects=False,
-                    timeout=_connect_timeout(connect, address.proxy is not None),
-                ) as answer:
-                    size = answer.content_length
-                    if size is None or answer.status != 200 or "Content-Encoding" in answer.headers:
-                        return self._parse(answer, *await self._read(answer))
-                    whole = size <= self._bounds.response_bytes
-                    return self._parse(answer, await answer.read() if whole else b"", whole)
+                timeout = _connect_timeout(connect, sandbox.proxy is not None)
+                return self._parse(await session.post(sandbox.address, body, timeout, self._bounds.response_bytes))
         except aiohttp.ConnectionTimeoutError:
-            text = f"no connection to {address.label} within {connect:g} s"
+            text = f"no connection to {sandbox.label} within {connect:g} s"
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
         except aiohttp.ClientConnectorError as error:
-            text = f"no connection to {address.label}: {_reason(error)}"
+            text = f"no connection to {sandbox.label}: {_reason(error)}"
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
         except aiohttp.ClientHttpProxyError as error:
-            text = f"no connection to {address.label}: the proxy answered {error.status} {error.message}"
+            text = f"no connection to {sandbox.label}: the proxy answered {error.status} {error.message}"
             transient = error.status in RETRIED_STATUSES
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=transient)
         except TimeoutError:
@@ -345,31 +335,15 @@ class SandboxClient:
         except (aiohttp.ClientError, ValueError) as error:
             return _Sent(Reading(Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}"))
 
-    def _parse(self, answer: aiohttp.ClientResponse, data: bytes, whole: bool) -> _Sent:
+    def _parse(self, answer: Response) -> _Sent:
         status, headers = answer.status, answer.headers
-        if whole or status != 200:  # the status decides; the body of a refusal only adds detail
-            reading = read_answer(status, headers.get("Content-Type", ""), data)
+        if answer.whole or status != 200:  # the status decides; the body of a refusal only adds detail
+            reading = read_answer(status, headers.get("Content-Type", ""), answer.body)
         else:
             reading = Reading(Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes")
         transient = status in RETRIED_STATUSES
         asked = retry_after(headers, time.time()) if transient else None
-        return _Sent(reading, status, asked, may_have_run(status), transient, len(data))
-
-    async def _read(self, answer: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-        """Return the body up to the size limit, and whether it is complete."""
-        limit = self._bounds.response_bytes
-        parts: list[bytes] = []
-        try:
-            async for part in answer.content.iter_any():
-                parts.append(part)
-                limit -= len(part)
-                if limit < 0:
-                    return b"".join(parts), False
-        except aiohttp.ClientPayloadError:
-            if answer.status == 200:
-                raise
-            return b"".join(parts), False
-        return b"".join(parts), True
+        return _Sent(reading, status, asked, may_have_run(status), transient, len(answer.body))
 
     def _emit(self, event: str, result: CallResult, **facts: Any) -> None:
         if self._on_event is None:

@@ -42,7 +42,7 @@ async def test_without_a_limiter_all_calls_run_at_once():
 
 
 async def test_a_call_alone_makes_few_python_calls():
-    """Of several calls the cheapest counts, because a slow one also renews leases.
+    """Of our own and of aiohttp. Of several calls the cheapest counts, because a slow one also renews leases.
 
     Coroutines are not counted: how often one goes on depends on the network. Nor is what other tasks do, or the look at
     loops that other tests have left.
@@ -53,8 +53,9 @@ async def test_a_call_alone_makes_few_python_calls():
 
     def count(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        ours = "/sfusion_tools/" in code.co_filename and code is not Runtime.sweep.__code__
-        if event == "call" and ours and not code.co_flags & inspect.CO_COROUTINE and asyncio.current_task() is caller:
+        file = code.co_filename
+        ours = "/sfusion_tools/" in file and code is not Runtime.sweep.__code__
+        if event == "call" and (ours or "/aiohttp/" in file) and not code.co_flags & inspect.CO_COROUTINE and asyncio.current_task() is caller:
             counted[code.co_qualname] += 1
 
     async with FakeSandbox() as sandbox:
@@ -76,7 +77,7 @@ async def test_a_call_alone_makes_few_python_calls():
     assert metrics["outcome"] == "ok"
     assert metrics["permit_wait_s"] == 0.0, "a free permit is not waited for"
     assert calls["LimiterCore.take"] == calls["LimiterCore.give_back"] == 1
-    assert total <= 60, calls
+    assert total <= 90, calls
 
 
 async def test_calls_in_flight_never_exceed_rate_limit():

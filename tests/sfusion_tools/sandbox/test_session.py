@@ -1,0 +1,201 @@
+"""A session sends and reads what aiohttp's own does, and no answer reaches a request that it is not for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.client_proto import ResponseHandler
+from yarl import URL
+
+from sfusion_tools.deadlines import Deadlines
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import runtime
+from sfusion_tools.sandbox import Program, RetryPolicy
+from sfusion_tools.sandbox.session import Address, HttpSession
+from tests.sfusion_tools.sandbox.helpers import (
+    RawServer,
+    answering,
+    client,
+    http,
+    in_virtual_time,
+    run_answer,
+    until,
+)
+from tests.sfusion_tools.sandbox.test_client_outcomes import BROKEN
+
+ONCE = RetryPolicy(max_attempts=1)
+PROGRAM = Program("print(3)")
+TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
+MOST = 2**24
+
+
+async def ours(address: Address, body: bytes = b"{}") -> Any:
+    """Return status, headers and body of an answer, or the error instead of it."""
+    session = HttpSession(Deadlines.of(runtime.scope()))
+    try:
+        received = await session.post(address, body, TIMEOUT, MOST)
+        return received.status, received.headers, received.body
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return type(error), str(error)
+    finally:
+        await session.aclose()
+
+
+async def aiohttps(address: Address, body: bytes = b"{}") -> Any:
+    """The same by aiohttp's session."""
+    session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+    try:
+        headers = {"Content-Type": "application/json", **dict(address.headers)}
+        async with session.post(
+            address.target, data=body, headers=headers, proxy=address.proxy, allow_redirects=False, timeout=TIMEOUT
+        ) as answer:
+            return answer.status, answer.headers, await answer.read()
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return type(error), str(error)
+    finally:
+        await session.close()
+
+
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
+CHUNKED = b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx: y\r\n\r\n"
+ANSWERS = {
+    **{name: answer for name, (answer, _, _) in BROKEN.items()},
+    "interim answers": INTERIM + http("{}"),
+    "nothing but interim answers": INTERIM,
+    "chunks": b"HTTP/1.1 200 OK\r\n" + CHUNKED,
+    "HTTP/1.0": b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+    "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "two lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+    "length and chunks": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n" + CHUNKED,
+    "longer than it says": http("{} and more", length=2),
+    "a header twice": http("{}", "200 OK", "x: 1", "X: 2"),
+    "a folded header": http("{}", "200 OK", "x: 1\r\n 2"),
+    "no reason": b"HTTP/1.1 200\r\ncontent-length: 2\r\n\r\n{}",
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_an_answer_is_read_as_by_a_session_of_aiohttp(name):
+    async def serve(writer: asyncio.StreamWriter, number: int) -> None:
+        answer = ANSWERS[name]
+        if isinstance(answer, bytes):
+            writer.write(answer)
+            await writer.drain()
+        raise EOFError
+
+    async with RawServer(serve).running() as url:
+        address = Address(URL(f"{url}/run_code"), None, ())
+        assert await ours(address) == await aiohttps(address)
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+@pytest.mark.parametrize("login", ["", "us%20er:p%40ss@", "user@"])
+async def test_a_request_is_the_one_of_a_session_of_aiohttp(login, proxied):
+    headers = (("User-Agent", "x"), ("accept-encoding", "identity"), ("X-Team", "ü"), ("Host", "other"))
+    async with answering(http("{}")) as (url, server):
+        target = url.replace("//", f"//{login}") + "/a%20b/run_code?t=%2F&t=ü#part"
+        proxy = None
+        if proxied:
+            target, proxy = f"http://{login}sandbox.internal:81/run_code?t=1#part", url.replace("//", "//me:secret@")
+        address = Address(URL(target), proxy, headers)
+        await ours(address, b"body")
+        await aiohttps(address, b"body")
+    assert server.requests[0] == server.requests[1]
+
+
+async def test_a_request_with_a_control_character_in_a_header_is_not_sent():
+    async with answering(http(run_answer())) as (url, server):
+        result = await client(url, headers={"X-Team": "a\r\nX-Other: b"}, retry=ONCE).run(PROGRAM)
+    assert (result.outcome, server.requests) == (Outcome.BAD_RESPONSE, [])
+    assert "a header contains a control character" in result.message
+
+
+async def test_how_long_a_body_is_no_configured_header_says():
+    async with answering(http(run_answer())) as (url, server):
+        headers = {"Content-Length": "1", "Transfer-Encoding": "chunked"}
+        result = await client(url, headers=headers).run(PROGRAM)
+    assert result.outcome is Outcome.OK
+    assert server.requests[0][1]["content-length"] == str(len(PROGRAM.body()))
+    assert "transfer-encoding" not in server.requests[0][1]
+
+
+async def test_clients_share_connections_and_each_sends_its_own_headers():
+    """More clients than a session remembers heads of requests."""
+    connections = set()
+
+    async def serve(writer: asyncio.StreamWriter, number: int) -> None:
+        connections.add(writer)
+        writer.write(http(run_answer()))
+
+    server = RawServer(serve)
+    async with server.running() as url:
+        clients = [client(url, headers={"X-Team": str(number)}) for number in range(100)]
+        for one in clients * 2:
+            await one.run(PROGRAM)
+    assert [headers["x-team"] for _, headers, _ in server.requests] == [*map(str, range(100))] * 2
+    assert len(connections) == 1
+
+
+async def test_an_answer_that_nobody_waits_for_is_not_taken_for_that_to_the_next_request(monkeypatch):
+    """A server or a gateway that answers twice would shift all answers of a connection by one."""
+    received: list[bytes] = []
+    real = ResponseHandler.data_received
+
+    def receive(self: ResponseHandler, data: bytes) -> None:
+        real(self, data)
+        if data:
+            received.append(data)
+
+    monkeypatch.setattr(ResponseHandler, "data_received", receive)
+
+    async def serve(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(http(run_answer(f"{number}\n")))
+        if number == 1:
+            await until(lambda: received)
+            writer.write(http(run_answer("not yours\n")))
+
+    async with RawServer(serve).running() as url:
+        sandbox = client(url)
+        first = await sandbox.run(PROGRAM)
+        await until(lambda: len(received) == 2)
+        second = await sandbox.run(PROGRAM)
+    assert (first.stdout, second.stdout) == ("1\n", "2\n")
+
+
+async def test_a_server_that_speaks_first_is_no_sandbox():
+    """What it says is read as its answer, and nobody connects again and again."""
+    connections = 0
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(b"220 mail.example.org ESMTP\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        result = await client(url, retry=ONCE).run(PROGRAM)
+    assert not result.outcome.is_from_program
+    assert connections == 1
+
+
+def test_a_connection_on_which_part_of_a_request_is_still_to_be_sent_is_not_used_again():
+    async def go() -> list[Outcome]:
+        async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            # It reads no more than the head, and the kernel has no room for the rest.
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(http(run_answer()))
+            await over.wait()
+            writer.close()
+
+        over = asyncio.Event()
+        async with await asyncio.start_server(answer_early, "127.0.0.1", 0) as server:
+            sandbox = client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
+            results = [await sandbox.run(Program("#" * 2**25)), await sandbox.run(PROGRAM)]
+            over.set()
+        return [result.outcome for result in results]
+
+    assert in_virtual_time(go) == [Outcome.OK, Outcome.OK]
