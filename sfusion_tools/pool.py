@@ -17,7 +17,7 @@ from sfusion_tools._extras import import_extra
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter.blocking import BlockingLimiter
 from sfusion_tools.limiter.client import Limiter
-from sfusion_tools.limiter.messages import Batch
+from sfusion_tools.limiter.messages import Batch, packed
 from sfusion_tools.limiter.ray_limiter import RayTransport, find
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
 
@@ -105,7 +105,7 @@ class ProcessPool:
         """Return the dead worker's permit now instead of at the end of its lease."""
         limiter = find() if self._limited else None
         if limiter is not None:
-            limiter.exchange.remote(Batch(client, detach=True))
+            limiter.exchange.remote(packed(Batch(client, detach=True)))
 
 
 def init_execution_pool(

@@ -6,10 +6,11 @@ older than the client's last gets an empty reply that nobody waits for.
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Increases whenever these messages or their meaning change: the actor of a cluster outlives upgrades of clients."""
 
 
@@ -72,6 +73,16 @@ class LimiterReply(NamedTuple):
     lost: tuple[str, ...] = ()
     """Permits named in the batch that no longer belong to the client."""
     lease: float = 0.0
+
+
+def packed(message: Batch | Poll | LimiterReply) -> bytes:
+    """Return a message as Ray is given it: bytes go as they are, while a tuple costs a fifth of a round trip."""
+    return pickle.dumps(message, 5)
+
+
+def unpacked(data: bytes) -> Any:
+    """Return the message that ``packed`` was given."""
+    return pickle.loads(data)  # of a process of the same cluster, where Ray unpickles as well
 
 
 @dataclass(frozen=True, slots=True)

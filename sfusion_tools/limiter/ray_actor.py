@@ -16,7 +16,7 @@ from sfusion_tools.limiter.callers import CALLERS, DirectCallers, permit_id
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost
 from sfusion_tools.limiter.local import LocalTransport
-from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, Snapshot
+from sfusion_tools.limiter.messages import PROTOCOL, Batch, Snapshot, packed, unpacked
 from sfusion_tools.limiter.record import RecordStore
 from sfusion_tools.limiter.running_clock import RunningClock
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
@@ -68,9 +68,11 @@ class LimiterActor:
         self._store.write(LimiterRecord.of(self._id, host.settings, host.clients(), host.longest_lease(), attaching))
 
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
-    async def exchange(self, batch: Batch) -> LimiterReply:
+    async def exchange(self, message: bytes | Batch) -> bytes:
+        # Clients of protocol 2 and older send the batch itself, and are told so below.
+        batch: Batch = message if isinstance(message, Batch) else unpacked(message)
         if batch.attach is None:
-            return self._host.exchange(batch)
+            return packed(self._host.exchange(batch))
         if batch.attach.protocol != PROTOCOL:
             raise LimiterError(
                 f"this limiter speaks protocol {PROTOCOL}, the client {batch.client} speaks {batch.attach.protocol}: "
@@ -78,10 +80,10 @@ class LimiterActor:
             )
         with self._recording:
             self._record(batch)
-            return self._host.exchange(batch)
+            return packed(self._host.exchange(batch))
 
-    async def wait(self, poll: Poll) -> LimiterReply:
-        return await self._host.wait(poll)
+    async def wait(self, message: bytes) -> bytes:
+        return packed(await self._host.wait(unpacked(message)))
 
     async def acquire(self) -> str:
         """Wait in the queue for a permit and return its name. It has no lease: it is out until released."""

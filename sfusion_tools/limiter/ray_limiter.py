@@ -14,7 +14,7 @@ from sfusion_tools._loops import in_daemon_thread
 from sfusion_tools.errors import LimiterUnreachable, ProtocolMismatch, SessionChanged
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import settle_difference
-from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll
+from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, packed, unpacked
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings, Share
 
 NAMESPACE = "sfusion"
@@ -157,7 +157,7 @@ class RayTransport:
     def detach(self, farewell: Batch) -> None:
         """Send the message without waiting; if it is lost, the client's leases expire instead."""
         if self._actor is not None and self._session == current_session():
-            self._actor.exchange.remote(farewell)
+            self._actor.exchange.remote(packed(farewell))
 
     def _check_session(self) -> None:
         session = current_session()
@@ -181,15 +181,15 @@ class RayTransport:
             raise LimiterUnreachable(f"limiter {self._name!r} is gone")
         errors = self._ray.exceptions
         try:
-            reference = getattr(actor, method).remote(message)
-            reply: LimiterReply = await self._within_session(asyncio.wrap_future(reference.future()))
+            reference = getattr(actor, method).remote(packed(message))
+            reply: bytes = await self._within_session(asyncio.wrap_future(reference.future()))
         except errors.RayTaskError:
             raise  # the actor is alive and raised: a defect of ours, which retrying must not hide
         except errors.RayError as error:
             if isinstance(error, errors.RayActorError) and self._actor is actor:
                 self._actor = None
             raise self._unreachable(error) from error
-        return reply
+        return unpacked(reply)  # type: ignore[no-any-return] # what the limiter packed
 
     async def _within_session(self, work: asyncio.Future[T]) -> T:
         """Wait for work of Ray's, which stays pending for ever when its session has ended."""

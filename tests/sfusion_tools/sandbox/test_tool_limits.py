@@ -55,7 +55,8 @@ async def test_a_call_alone_makes_few_python_calls():
         code = frame.f_code
         file = code.co_filename
         ours = "/sfusion_tools/" in file and code is not Runtime.sweep.__code__
-        if event == "call" and (ours or "/aiohttp/" in file) and not code.co_flags & inspect.CO_COROUTINE and asyncio.current_task() is caller:
+        counts = (ours or "/aiohttp/" in file) and not code.co_flags & inspect.CO_COROUTINE
+        if event == "call" and counts and asyncio.current_task() is caller:
             counted[code.co_qualname] += 1
 
     async with FakeSandbox() as sandbox:
