@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,18 @@ def test_every_promise_that_applies_is_judged_without_being_asked_for() -> None:
     assert not result.findings
     assert result.states["throughput_at_least"] == "held"
     assert "call called call_started" in result.behaviour
+
+
+def test_garbage_made_between_cases_is_collected_after_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was frozen with everything else when the next case began."""
+    monkeypatch.setattr(case_module, "THAW", 2)
+    cycle = Start(CALM)
+    object.__setattr__(cycle, "data", {"itself": cycle})
+    lives = weakref.ref(cycle)
+    del cycle
+    for number in range(2):
+        play_case(HuntCase(number, CALM))
+    assert lives() is None
 
 
 @pytest.mark.parametrize(
