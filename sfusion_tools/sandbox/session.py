@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet, ref
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
@@ -36,6 +38,8 @@ _HEADERS = {
 }
 _OF_THE_BODY = frozenset({"content-length", "transfer-encoding"})
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_AT_ONCE = 2**16
+"""Bytes of a body that the kernel has room for when nothing else waits to be sent."""
 _LENGTH, _ENCODING = istr("Content-Length"), istr("Content-Encoding")
 
 
@@ -70,11 +74,9 @@ class HttpSession(LoopResource):
         self.in_use = 0
         """The attempts that are using it now."""
         self._users: dict[int, ref[object]] = {}
-        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._sockets = _Sockets()
         # The limiter bounds how many are in flight, the client how long each may take.
-        self._connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=IDLE_SECONDS, socket_factory=partial(_socket, self._sockets)
-        )
+        self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, socket_factory=self._sockets)
         self._prepared = lru_cache(maxsize=64)(partial(_prepare, deadlines.loop))
 
     @classmethod
@@ -103,46 +105,60 @@ class HttpSession(LoopResource):
         Failures raise aiohttp's errors, OSError or ValueError.
         """
         request, head = self._prepared(address)
-        while True:
-            try:
-                connection = await self._connector.connect(request, [], connect)
-            except TimeoutError as error:
-                raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {request.url}") from error
-            protocol = connection.protocol
-            assert protocol is not None
-            if len(protocol) == 0:
-                break
-            connection.close()  # an answer that came while nobody waited is none to this request
-        reusable = False
+        connection, protocol = await self._connected(request, connect)
+        reusable = unsent = False
+        transport = protocol.transport
         try:
-            transport = protocol.transport
-            if transport is None or transport.is_closing():
-                raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
             protocol.set_response_params(read_until_eof=True)
-            transport.write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+            if transport is not None and not transport.is_closing():
+                transport.write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+            elif len(protocol) == 0:
+                raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
             message, payload = await protocol.read()
             while 100 <= message.code < 200 and message.code != 101:
                 message, payload = await protocol.read()
             status, headers = message.code, message.headers
             size = headers.get(_LENGTH)
             if size is None or status != 200 or _ENCODING in headers:
-                received = Response(status, headers, *await _read(payload, status, most))
+                response = Response(status, headers, *await _read(payload, status, most))
             elif int(size) > most:
-                received = Response(status, headers, b"", False)
+                response = Response(status, headers, b"", False)
             else:
-                received = Response(status, headers, await payload.read(), True)
-            # A server may answer before it has read everything.
-            reusable = received.whole and not transport.get_write_buffer_size()
+                response = Response(status, headers, await payload.read(), True)
+            reusable = response.whole
         except HttpProcessingError as error:
             raise aiohttp.ClientResponseError(
                 request.request_info, (), status=error.code, message=error.message, headers=error.headers
             ) from error
         finally:
-            if reusable:
+            if transport is not None and not transport.is_closing():
+                # A server may answer, or time be up, before all was sent. Under TLS nobody knows how much is left.
+                unsent = transport.get_write_buffer_size() > 0 or (request.is_ssl() and len(body) > _AT_ONCE)
+            if reusable and not unsent:
                 connection.release()
             else:
+                if unsent:
+                    transport.abort()  # type: ignore[union-attr] # close would keep it open until all is sent
                 connection.close()
-        return received
+        return response
+
+    async def _connected(
+        self, request: aiohttp.ClientRequest, connect: aiohttp.ClientTimeout
+    ) -> tuple[aiohttp.connector.Connection, ResponseHandler]:
+        """Return an idle connection, or a new one."""
+        sockets = self._sockets
+        while True:
+            before = sockets.made
+            try:
+                connection = await self._connector.connect(request, [], connect)
+            except TimeoutError as error:
+                raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {request.url}") from error
+            protocol = connection.protocol
+            assert protocol is not None
+            # What came while nobody waited, and was perhaps not read yet, is no answer to this request.
+            if sockets.made != before or not (len(protocol) or _has_news(protocol.transport)):
+                return connection, protocol
+            connection.close()
 
     async def aclose(self) -> None:
         await self._connector.close()
@@ -156,31 +172,60 @@ class HttpSession(LoopResource):
         closing.close()
 
     def forget(self) -> None:
-        for sock in list(self._sockets):
+        self._sockets.close()
+
+
+class _Sockets:
+    """Makes the sockets of a session."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self._open: WeakSet[socket.socket] = WeakSet()
+
+    def __call__(self, address: Any) -> socket.socket:
+        family, kind, protocol, *_ = address
+        sock = socket.socket(family, kind, protocol)
+        self.made += 1
+        self._open.add(sock)
+        return sock
+
+    def close(self) -> None:
+        for sock in list(self._open):
             sock.close()
 
 
-def _socket(opened: WeakSet[socket.socket], address: Any) -> socket.socket:
-    family, kind, protocol, *_ = address
-    sock = socket.socket(family, kind, protocol)
-    opened.add(sock)
-    return sock
+def _has_news(transport: asyncio.Transport | None) -> bool:
+    """True if there is something to read, or the end, that the loop has not seen yet."""
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or not hasattr(select, "poll"):  # as on Windows
+        return False
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def _prepare(loop: asyncio.AbstractEventLoop, address: Address) -> tuple[aiohttp.ClientRequest, bytes]:
     """Return what aiohttp's connector wants to know, and the head of each request up to the length of its body."""
-    proxy = None if address.proxy is None else URL(address.proxy)
     headers = CIMultiDict(_HEADERS)
-    headers.update(address.headers)
+    for name, value in address.headers:
+        headers[name] = value
     if (login := basic_auth(urlsplit(str(address.target)))) is not None:
+        if "Authorization" in headers:
+            raise ValueError("the address contains a login and the headers an Authorization; a request has only one")
         headers["Authorization"] = login
-    request = aiohttp.ClientRequest("POST", address.target.with_user(None), headers=headers, loop=loop, proxy=proxy)
-    path, headers = request.url.raw_path_qs, request.headers
-    if proxy is not None and not request.is_ssl():
-        path = str(request.url)
-        if (login := basic_auth(urlsplit(str(proxy)))) is not None:
-            headers["Proxy-Authorization"] = login
-    lines = [f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OF_THE_BODY]
+    target, proxy, tunnel = address.target.with_user(None), None, CIMultiDict[str]()
+    if address.proxy is not None:
+        proxy = URL(address.proxy).with_user(None)
+        # The connector would add this Host, and not find the connection again by what it knew without it.
+        tunnel["Host"] = headers.get("Host", target.host_port_subcomponent or "")
+        tunnel["User-Agent"] = headers["User-Agent"]
+        if (login := basic_auth(urlsplit(address.proxy))) is not None:
+            tunnel["Proxy-Authorization"] = login
+            if target.scheme == "http":
+                headers["Proxy-Authorization"] = login
+    request = aiohttp.ClientRequest("POST", target, headers=headers, loop=loop, proxy=proxy, proxy_headers=tunnel)
+    path = str(request.url) if proxy is not None and target.scheme == "http" else request.url.raw_path_qs
+    lines = [f"{name}: {value}" for name, value in request.headers.items() if name.lower() not in _OF_THE_BODY]
     if any(_CONTROL.search(line) for line in lines):
         raise ValueError("a header contains a control character")
     return request, "\r\n".join([f"POST {path} HTTP/1.1", *lines, "Content-Length: "]).encode()

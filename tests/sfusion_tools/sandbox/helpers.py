@@ -74,10 +74,12 @@ class RawServer:
         """Request line, headers (lower case) and body of each request."""
         self.gone = asyncio.Event()
         """Set when a client has disconnected."""
+        self.connections = 0
         self._readers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._readers[writer] = reader
+        self.connections += 1
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()

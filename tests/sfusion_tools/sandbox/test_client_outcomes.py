@@ -37,6 +37,7 @@ async def test_the_request_has_the_format_of_sandbox_fusion():
     first, headers, body = server.requests[0]
     assert first == "POST /run_code HTTP/1.1"
     assert (headers["content-type"], headers["authorization"]) == ("application/json", "Bearer x")
+    assert headers["user-agent"].startswith("sfusion/")
     assert json.loads(body) == {
         "compile_timeout": 3.0,
         "run_timeout": 7.0,
@@ -225,9 +226,13 @@ async def test_a_compression_bomb_is_refused():
     assert server.requests[0][1]["accept-encoding"] == "identity"
 
 
-async def test_an_answer_up_to_the_limit_is_read_completely():
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_an_answer_up_to_the_limit_is_read_completely(chunked):
     answer = http(run_answer("x" * 5000))
-    size = len(answer.partition(b"\r\n\r\n")[2])
+    body = answer.partition(b"\r\n\r\n")[2]
+    size = len(body)
+    if chunked:
+        answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (size, body)
     async with answering(answer) as (url, _):
         whole = await client(url, bounds=Bounds(response_bytes=size)).run(PROGRAM)
         over = await client(url, bounds=Bounds(response_bytes=size - 1), retry=ONCE).run(PROGRAM)
@@ -256,6 +261,7 @@ async def test_the_status_of_a_refusal_decides_the_outcome_whatever_its_body(bus
         sandbox = client(url, on_event=events, bounds=Bounds(response_bytes=50_000))
         result = await sandbox.run(PROGRAM)
     assert [attempt.outcome for attempt in result.attempts] == [Outcome.THROTTLED, Outcome.OK]
+    assert result.attempts[0].detail.startswith(("the sandbox answered 429: xxx", "the sandbox answered 429: cut"))
     assert events.of("backing_off")[0]["asked"] == 0.001
 
 

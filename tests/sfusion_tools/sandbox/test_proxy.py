@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import logging
 
 import pytest
+from yarl import URL
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Program, RetryPolicy
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
+from sfusion_tools.sandbox.session import Address, _prepare
 from tests.ports import closed_port
 from tests.sfusion_tools.sandbox.helpers import answering, client, http, in_virtual_time, run_answer
 
@@ -115,6 +119,31 @@ async def test_a_proxy_that_refuses_to_connect_means_that_nothing_ran(environmen
     assert "the proxy answered 503" in result.message
     assert len(server.requests) == 6
     assert all(first.startswith("CONNECT sandbox.internal:443") for first, _, _ in server.requests)
+
+
+async def test_a_tunnel_is_asked_for_by_us_and_the_login_of_the_proxy_stays_there(environment):
+    """Inside of the tunnel, the sandbox would read it."""
+    async with answering(b"HTTP/1.1 403 No\r\ncontent-length: 0\r\n\r\n") as (proxy, server):
+        environment.setenv("https_proxy", proxy.replace("//", "//%C3%BCser:hunter2@"))
+        await client("https://sandbox.internal/x", retry=RetryPolicy(max_attempts=1)).run(Program("print(1)"))
+    (first, headers, _) = server.requests[0]
+    assert first == "CONNECT sandbox.internal:443 HTTP/1.1"
+    assert headers["user-agent"].startswith("sfusion/")
+    login = "Basic " + base64.b64encode("üser:hunter2".encode()).decode()
+    assert (headers["proxy-authorization"], headers["host"]) == (login, "sandbox.internal")
+    address = Address(URL("https://sandbox.internal/x/run_code"), "http://me:hunter2@proxy:3128", ())
+    _, head = _prepare(asyncio.get_running_loop(), address)
+    assert head.startswith(b"POST /x/run_code HTTP/1.1\r\n")
+    assert b"roxy" not in head
+
+
+async def test_connections_through_a_proxy_are_reused(environment):
+    async with answering(http(run_answer())) as (proxy, server):
+        environment.setenv("http_proxy", proxy.replace("//", "//me:hunter2@"))
+        sandbox = client("http://sandbox.internal", headers={"Host": "other"})
+        for _ in range(3):
+            assert (await sandbox.run(Program("print(1)"))).outcome is Outcome.OK
+    assert server.connections == 1
 
 
 async def test_a_dead_proxy_is_unreachable(environment):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
@@ -27,7 +31,7 @@ from tests.sfusion_tools.sandbox.helpers import (
 from tests.sfusion_tools.sandbox.test_client_outcomes import BROKEN
 
 ONCE = RetryPolicy(max_attempts=1)
-PROGRAM = Program("print(3)")
+PROGRAM, LARGE = Program("print(3)"), Program("#" * 2**25)
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
 MOST = 2**24
 
@@ -106,11 +110,34 @@ async def test_a_request_is_the_one_of_a_session_of_aiohttp(login, proxied):
     assert server.requests[0] == server.requests[1]
 
 
-async def test_a_request_with_a_control_character_in_a_header_is_not_sent():
+@pytest.mark.parametrize("text", ["a\r\nX-Other: b", "\0", "\x1b[31m", "\x7f"])
+async def test_a_request_with_a_control_character_in_a_header_is_not_sent(text):
     async with answering(http(run_answer())) as (url, server):
-        result = await client(url, headers={"X-Team": "a\r\nX-Other: b"}, retry=ONCE).run(PROGRAM)
+        result = await client(url, headers={"X-Team": text}, retry=ONCE).run(PROGRAM)
     assert (result.outcome, server.requests) == (Outcome.BAD_RESPONSE, [])
     assert "a header contains a control character" in result.message
+
+
+async def test_a_request_has_one_login():
+    async with answering(http(run_answer())) as (url, server):
+        both = client(url.replace("//", "//me:secret@"), headers={"authorization": "Bearer x"}, retry=ONCE)
+        result = await both.run(PROGRAM)
+    assert (result.outcome, server.requests) == (Outcome.BAD_RESPONSE, [])
+    assert "the address contains a login and the headers an Authorization" in result.message
+
+
+async def test_of_two_spellings_of_a_header_the_last_counts():
+    received: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(http(run_answer()))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await client(url, headers={"X-Team": "1", "x-team": "2"}).run(PROGRAM)
+    assert [line for line in received[0].split(b"\r\n") if b"eam" in line] in ([b"X-Team: 2"], [b"x-team: 2"])
 
 
 async def test_how_long_a_body_is_no_configured_header_says():
@@ -124,22 +151,17 @@ async def test_how_long_a_body_is_no_configured_header_says():
 
 async def test_clients_share_connections_and_each_sends_its_own_headers():
     """More clients than a session remembers heads of requests."""
-    connections = set()
-
-    async def serve(writer: asyncio.StreamWriter, number: int) -> None:
-        connections.add(writer)
-        writer.write(http(run_answer()))
-
-    server = RawServer(serve)
-    async with server.running() as url:
+    async with answering(http(run_answer())) as (url, server):
         clients = [client(url, headers={"X-Team": str(number)}) for number in range(100)]
         for one in clients * 2:
             await one.run(PROGRAM)
     assert [headers["x-team"] for _, headers, _ in server.requests] == [*map(str, range(100))] * 2
-    assert len(connections) == 1
+    assert server.connections == 1
+    assert HttpSession.of(runtime.scope(), server)._prepared.cache_info().currsize == 64
 
 
-async def test_an_answer_that_nobody_waits_for_is_not_taken_for_that_to_the_next_request(monkeypatch):
+@pytest.mark.parametrize("seen", [True, False], ids=["read by the loop", "still in the kernel"])
+async def test_an_answer_that_nobody_waits_for_is_not_taken_for_that_to_the_next_request(seen, monkeypatch):
     """A server or a gateway that answers twice would shift all answers of a connection by one."""
     received: list[bytes] = []
     real = ResponseHandler.data_received
@@ -150,19 +172,21 @@ async def test_an_answer_that_nobody_waits_for_is_not_taken_for_that_to_the_next
             received.append(data)
 
     monkeypatch.setattr(ResponseHandler, "data_received", receive)
+    open_ends: list[asyncio.StreamWriter] = []
 
     async def serve(writer: asyncio.StreamWriter, number: int) -> None:
         writer.write(http(run_answer(f"{number}\n")))
-        if number == 1:
-            await until(lambda: received)
-            writer.write(http(run_answer("not yours\n")))
+        open_ends.append(writer)
 
     async with RawServer(serve).running() as url:
         sandbox = client(url)
         first = await sandbox.run(PROGRAM)
-        await until(lambda: len(received) == 2)
+        open_ends[0].write(http(run_answer("not yours\n")))
+        if seen:
+            await until(lambda: len(received) == 2)
         second = await sandbox.run(PROGRAM)
     assert (first.stdout, second.stdout) == ("1\n", "2\n")
+    assert len(received) == (3 if seen else 2)
 
 
 async def test_a_server_that_speaks_first_is_no_sandbox():
@@ -182,20 +206,56 @@ async def test_a_server_that_speaks_first_is_no_sandbox():
     assert connections == 1
 
 
-def test_a_connection_on_which_part_of_a_request_is_still_to_be_sent_is_not_used_again():
+def test_what_was_not_sent_when_time_was_up_is_never_sent():
+    """A connection that is closed stays open until all is sent; a sandbox that hangs would collect them."""
+
+    async def go() -> tuple[Outcome, int]:
+        received = asyncio.get_running_loop().create_future()
+
+        async def read_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await over.wait()
+            count = 0
+            with suppress(ConnectionResetError):
+                while data := await reader.read(2**20):
+                    count += len(data)
+            writer.close()
+            received.set_result(count)
+
+        over = asyncio.Event()
+        async with await asyncio.start_server(read_late, "127.0.0.1", 0, limit=2**10) as server:
+            sandbox = client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
+            result = await sandbox.run(LARGE)
+            over.set()
+            return result.outcome, await received
+
+    outcome, received = in_virtual_time(go)
+    assert outcome is Outcome.TRANSPORT_TIMEOUT
+    assert 0 < received < len(LARGE.code)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_connection_on_which_part_of_a_request_is_still_to_be_sent_is_not_used_again(tls, monkeypatch):
+    of_server = of_client = None
+    if tls:
+        authority = trustme.CA()
+        of_server, of_client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+        authority.issue_cert("127.0.0.1").configure_cert(of_server)
+        authority.configure_trust(of_client)
+        monkeypatch.setattr(aiohttp, "TCPConnector", partial(aiohttp.TCPConnector, ssl=of_client))
+
     async def go() -> list[Outcome]:
         async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             # It reads no more than the head, and the kernel has no room for the rest.
             await reader.readuntil(b"\r\n\r\n")
+            open_ends.append(writer)
             writer.write(http(run_answer()))
-            await over.wait()
-            writer.close()
 
-        over = asyncio.Event()
-        async with await asyncio.start_server(answer_early, "127.0.0.1", 0) as server:
-            sandbox = client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
-            results = [await sandbox.run(Program("#" * 2**25)), await sandbox.run(PROGRAM)]
-            over.set()
+        open_ends: list[asyncio.StreamWriter] = []
+        async with await asyncio.start_server(answer_early, "127.0.0.1", 0, ssl=of_server) as server:
+            sandbox = client(f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
+            results = [await sandbox.run(LARGE), await sandbox.run(PROGRAM)]
+            for writer in open_ends:
+                writer.close()
         return [result.outcome for result in results]
 
     assert in_virtual_time(go) == [Outcome.OK, Outcome.OK]

@@ -31,8 +31,8 @@ async def test_without_a_limiter_all_calls_run_at_once():
     events = Events()
     async with FakeSandbox() as sandbox:
         tool = make(sandbox, enable_global_rate_limit=False, rate_limit=1, on_event=events)
-        held = [asyncio.create_task(ask(tool, printing("", seconds="60"))) for _ in range(20)]
-        await until(lambda: sandbox.ledger.in_flight == 20)
+        held = [asyncio.create_task(ask(tool, printing("", seconds="60"))) for _ in range(120)]
+        await until(lambda: sandbox.ledger.in_flight == 120)
         for task in held:
             task.cancel()
         await asyncio.gather(*held, return_exceptions=True)
