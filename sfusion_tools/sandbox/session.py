@@ -133,11 +133,13 @@ class HttpSession(LoopResource):
         finally:
             if transport is not None and not transport.is_closing():
                 # A server may answer, or time be up, before all was sent. Under TLS nobody knows how much is left.
-                unsent = transport.get_write_buffer_size() > 0 or (request.is_ssl() and len(body) > _AT_ONCE)
+                unsent = transport.get_write_buffer_size() > 0 or (
+                    len(body) > _AT_ONCE and transport.get_extra_info("sslcontext") is not None
+                )
             if reusable and not unsent:
                 connection.release()
             else:
-                if unsent:
+                if unsent and not self._connector.closed:
                     transport.abort()  # type: ignore[union-attr] # close would keep it open until all is sent
                 connection.close()
         return response
