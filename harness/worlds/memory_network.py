@@ -9,6 +9,7 @@ from contextvars import Context, copy_context
 from typing import Any, Protocol
 
 Address = tuple[str, int]
+_KERNEL = 2**16
 _HIGH_WATER = 64 * 1024
 _CHUNK = 256 * 1024
 
@@ -186,7 +187,8 @@ class MemoryTransport(asyncio.Transport):
             self._finish()
 
     def get_write_buffer_size(self) -> int:
-        return len(self._unsent)
+        """Return how many bytes the kernel would not have taken yet."""
+        return max(0, len(self._unsent) - _KERNEL)
 
     def can_write_eof(self) -> bool:
         """Half-closed connections are not supported."""
