@@ -68,22 +68,18 @@ class LimiterActor:
         self._store.write(LimiterRecord.of(self._id, host.settings, host.clients(), host.longest_lease(), attaching))
 
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
-    async def exchange(self, message: bytes | Batch) -> bytes:
-        # Clients of protocol 2 and older send the batch itself, and are told so below.
-        batch: Batch = message if isinstance(message, Batch) else unpacked(message)
+    async def exchange(self, message: bytes) -> bytes:
+        batch: Batch = _read(message)
         if batch.attach is None:
             return packed(self._host.exchange(batch))
         if batch.attach.protocol != PROTOCOL:
-            raise LimiterError(
-                f"this limiter speaks protocol {PROTOCOL}, the client {batch.client} speaks {batch.attach.protocol}: "
-                "use the same version of sfusion in all jobs of a cluster"
-            )
+            raise _other_protocol(batch.client, batch.attach.protocol)
         with self._recording:
             self._record(batch)
             return packed(self._host.exchange(batch))
 
     async def wait(self, message: bytes) -> bytes:
-        return packed(await self._host.wait(unpacked(message)))
+        return packed(await self._host.wait(_read(message)))
 
     async def acquire(self) -> str:
         """Wait in the queue for a permit and return its name. It has no lease: it is out until released."""
@@ -120,6 +116,19 @@ class LimiterActor:
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def ping(self) -> bool:
         return True
+
+
+def _read(message: Any) -> Any:
+    if not isinstance(message, bytes):  # a tuple, of protocol 2 or older
+        raise _other_protocol(message[0], "an older one")
+    return unpacked(message)
+
+
+def _other_protocol(client: str, theirs: object) -> LimiterError:
+    return LimiterError(
+        f"this limiter speaks protocol {PROTOCOL}, the client {client} speaks {theirs}: "
+        "use the same version of sfusion in all jobs of a cluster"
+    )
 
 
 ACTOR_OPTIONS = {

@@ -6,6 +6,7 @@ Some trainers make a new tool for every trajectory; connections outlive them.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import select
 import socket
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -106,7 +107,7 @@ class HttpSession(LoopResource):
         """
         request, head = self._prepared(address)
         connection, protocol = await self._connected(request, connect)
-        reusable = unsent = False
+        reusable = False
         transport = protocol.transport
         try:
             protocol.set_response_params(read_until_eof=True)
@@ -125,22 +126,19 @@ class HttpSession(LoopResource):
                 response = Response(status, headers, b"", False)
             else:
                 response = Response(status, headers, await payload.read(), True)
-            reusable = response.whole
+            reusable = response.whole and (status == 200 or len(body) <= _AT_ONCE)
         except HttpProcessingError as error:
             raise aiohttp.ClientResponseError(
                 request.request_info, (), status=error.code, message=error.message, headers=error.headers
             ) from error
         finally:
-            if transport is not None and not transport.is_closing():
-                # A server may answer, or time be up, before all was sent. Under TLS nobody knows how much is left.
-                unsent = transport.get_write_buffer_size() > 0 or (
-                    len(body) > _AT_ONCE and transport.get_extra_info("sslcontext") is not None
-                )
+            # A server may answer, or time be up, before all was sent; close would keep the connection until it is.
+            unsent = transport is not None and _unsent(transport, 0 if reusable else len(body))
             if reusable and not unsent:
                 connection.release()
             else:
-                if unsent and not self._connector.closed:
-                    transport.abort()  # type: ignore[union-attr] # close would keep it open until all is sent
+                if unsent and not self.deadlines.loop.is_closed():
+                    transport.abort()  # type: ignore[union-attr] # see above
                 connection.close()
         return response
 
@@ -182,18 +180,36 @@ class _Sockets:
 
     def __init__(self) -> None:
         self.made = 0
-        self._open: WeakSet[socket.socket] = WeakSet()
+        self._open: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
+        """With the inode of each: uvloop closes a descriptor without telling, and its number may be another file's."""
 
     def __call__(self, address: Any) -> socket.socket:
         family, kind, protocol, *_ = address
         sock = socket.socket(family, kind, protocol)
         self.made += 1
-        self._open.add(sock)
+        self._open[sock] = os.fstat(sock.fileno()).st_ino
         return sock
 
     def close(self) -> None:
-        for sock in list(self._open):
-            sock.close()
+        for sock, inode in list(self._open.items()):
+            try:
+                is_ours = os.fstat(sock.fileno()).st_ino == inode
+            except OSError:
+                is_ours = False
+            if is_ours:
+                sock.close()
+            else:
+                sock.detach()
+
+
+def _unsent(transport: asyncio.Transport, of_failed: int) -> bool:
+    """True if something waits to be sent, or may do so under TLS, where nobody knows: after a large failed request."""
+    try:
+        if transport.get_write_buffer_size():
+            return True
+    except AttributeError:  # of a closed TLS connection
+        return False
+    return of_failed > _AT_ONCE and transport.get_extra_info("sslcontext") is not None
 
 
 def _has_news(transport: asyncio.Transport | None) -> bool:
