@@ -9,7 +9,8 @@ from contextvars import Context, copy_context
 from typing import Any, Protocol
 
 Address = tuple[str, int]
-_KERNEL = 2**16
+_KERNEL = 64 * 1024
+"""Bytes that a kernel would take at once. They are on their way, though they have not arrived."""
 _HIGH_WATER = 64 * 1024
 _CHUNK = 256 * 1024
 

@@ -113,13 +113,12 @@ class SandboxClient:
         self._sandboxes: dict[str, _Sandbox] = {}
         for url in self._urls:
             proxy = _proxy(url) if trust_proxy_env else None
-            self._sandboxes[url] = _Sandbox(
+            sandbox = self._sandboxes[url] = _Sandbox(
                 redact(url),
                 Address(URL(route(url, "run_code")), proxy, tuple(self._headers.items())),
                 None if proxy is None else redact(proxy),
                 secrets_of(url, self._headers),
             )
-        for url, sandbox in self._sandboxes.items():
             if is_placeholder(url):
                 logger.warning(
                     "%s looks like a placeholder that was never filled in; every call will fail", sandbox.label

@@ -107,7 +107,7 @@ class HttpSession(LoopResource):
         """
         request, head = self._prepared(address)
         connection, protocol = await self._connected(request, connect)
-        reusable = False
+        whole, failed = False, True
         transport = protocol.transport
         try:
             protocol.set_response_params(read_until_eof=True)
@@ -126,19 +126,19 @@ class HttpSession(LoopResource):
                 response = Response(status, headers, b"", False)
             else:
                 response = Response(status, headers, await payload.read(), True)
-            reusable = response.whole and (status == 200 or len(body) <= _AT_ONCE)
+            whole, failed = response.whole, status != 200
         except HttpProcessingError as error:
             raise aiohttp.ClientResponseError(
                 request.request_info, (), status=error.code, message=error.message, headers=error.headers
             ) from error
         finally:
             # A server may answer, or time be up, before all was sent; close would keep the connection until it is.
-            unsent = transport is not None and _unsent(transport, 0 if reusable else len(body))
-            if reusable and not unsent:
+            unsent = transport is not None and _unsent(transport, len(body) if failed else 0)
+            if whole and not unsent:
                 connection.release()
             else:
-                if unsent and not self.deadlines.loop.is_closed():
-                    transport.abort()  # type: ignore[union-attr] # see above
+                if transport is not None and unsent and not self.deadlines.loop.is_closed():
+                    transport.abort()
                 connection.close()
         return response
 
