@@ -259,7 +259,7 @@ class Play:
     # -- the end --
 
     async def wind_up(self) -> None:
-        """Wait until all permits are returned, for two leases at most, and record the event ``ended``."""
+        """Wait until all permits are returned, for two leases at most, and record the event ``ended``, the last one."""
         backend, facts = self._backend, {}
         if (lease := backend.lease) is not None:
             await backend.flush()
@@ -272,6 +272,7 @@ class Play:
             if snapshot is not None:
                 keys = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
                 facts["limiter"] = {key: getattr(snapshot, key) for key in keys}
+        await backend.sandboxes.settle()
         self._note("world", "ended", **facts, **backend.closing_facts())
         backend.recorder.on = False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -14,12 +16,19 @@ from sfusion.harness.worlds.sandboxes import FakeSandboxes
 
 PROCESS = "sandboxes"
 """The name of the process in the journal."""
+_TURNS = 3
+"""Of the loop: enough for a request that waited for its large answer to be sent."""
 
 
 class _SandboxProcess(FakeSandboxes):
     def __init__(self, scenario: Scenario, journal: JournalAddress, host: str | None) -> None:
         self._remote_recorder = RemoteRecorder(journal, PROCESS)
         super().__init__(scenario, self._remote_recorder, host or ray.util.get_node_ip_address())
+
+    async def settle(self) -> None:
+        # This runs in the loop that serves: an answer that was written has been recorded, or is so in the next turns.
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
     async def stop(self) -> None:
         await super().stop()
@@ -44,6 +53,10 @@ class RemoteSandboxes:
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         await self._actor.do.remote(kind, target, seconds, ping)
+
+    async def settle(self) -> None:
+        with suppress(RayActorError):  # it died; what it had recorded was sent before
+            await self._actor.settle.remote()
 
     async def stop(self) -> None:
         """Stop them and kill the process."""

@@ -70,6 +70,9 @@ class RealSandboxes:
             else:
                 await self._crash(place, seconds)
 
+    async def settle(self) -> None:
+        """Do nothing: the proxies record their answers in this loop."""
+
     async def stop(self) -> None:
         """Stop the proxies and bring killed sandboxes back up."""
         self._over.set()  # restarts under way are waited for: a thread cannot be cancelled

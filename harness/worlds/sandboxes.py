@@ -22,6 +22,9 @@ class SandboxGroup(Protocol):
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         """Crash, restart or wedge all of them (target ``sandbox``) or one (``sandbox-2``)."""
 
+    async def settle(self) -> None:
+        """Return when the events of all answers that have reached a client are recorded."""
+
     async def stop(self) -> None: ...
 
 
@@ -66,6 +69,9 @@ class FakeSandboxes:
                     sandbox.wedge(ping=ping, seconds=seconds)
                 else:
                     sandbox.restart()
+
+    async def settle(self) -> None:
+        """Do nothing: this loop records an answer before anybody else can have read it."""
 
     async def stop(self) -> None:
         """Stop all of them without waiting for requests under way."""

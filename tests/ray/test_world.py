@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +31,7 @@ from sfusion.harness.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.spreading import RayTasks
 from sfusion.harness.worlds import ray as ray_world
-from sfusion.harness.worlds import ray_cluster
+from sfusion.harness.worlds import ray_cluster, ray_sandbox
 from sfusion.harness.worlds.measuring import bounds_of
 from sfusion.harness.worlds.ray_backend import RayBackend
 from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
@@ -276,6 +277,28 @@ load: {calls: 4, concurrency: 4, program: {seconds: 20s, prints: "{call}\\n"}}""
     took = [one["at"] - began[one["call"]] for one in of(journal, "server", "finished")]
     assert len(took) == 4
     assert all(0.19 < seconds < 20 for seconds in took), "the hundredth of 20 s, or longer on a slow machine"
+
+
+class SlowToRecord(ray_sandbox._SandboxProcess):
+    """Sandboxes whose process loses the processor between an answer and its event."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        note = self._recorder.note
+
+        def slow_note(source: str, event: str, **facts: Any) -> None:
+            if event == "answered":
+                time.sleep(0.5)
+            note(source, event, **facts)
+
+        self._recorder.note = slow_note  # type: ignore[method-assign]
+
+
+def test_a_run_ends_after_the_events_of_its_last_answers(place: OwnCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_sandbox, "_actor_class", ray.remote(num_cpus=0)(SlowToRecord))
+    journal, verdicts = played(place, scenario("load: {calls: 1}"), sandbox_on="node")
+    all_held(verdicts)
+    assert len(of(journal, "server", "answered")) == 1
 
 
 def test_rollouts_run_in_worker_processes_and_those_of_a_killed_one_are_lost(place: OwnCluster) -> None:
