@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
+import sys
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -219,15 +221,15 @@ def tls_everywhere(monkeypatch):
     return of_server
 
 
-@pytest.mark.parametrize("ends", [False, True], ids=["silent", "sends no more"])
-def test_what_was_not_sent_when_time_was_up_is_never_sent(ends):
+@pytest.mark.parametrize("sandbox_is", ["silent", "sending no more", "under TLS"])
+def test_what_was_not_sent_when_time_was_up_is_never_sent(sandbox_is, tls_everywhere):
     """A connection that is closed stays open until all is sent; a sandbox that hangs would collect them."""
 
     async def go() -> tuple[Outcome, int]:
         received = asyncio.get_running_loop().create_future()
 
         async def read_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if ends:
+            if sandbox_is == "sending no more":
                 writer.write_eof()
             await over.wait()
             count = 0
@@ -237,9 +239,11 @@ def test_what_was_not_sent_when_time_was_up_is_never_sent(ends):
             writer.close()
             received.set_result(count)
 
-        over = asyncio.Event()
-        async with await asyncio.start_server(read_late, "127.0.0.1", 0, limit=2**10) as server:
-            sandbox = client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
+        over, tls = asyncio.Event(), sandbox_is == "under TLS"
+        async with await asyncio.start_server(
+            read_late, "127.0.0.1", 0, limit=2**10, ssl=tls_everywhere if tls else None
+        ) as server:
+            sandbox = client(f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
             result = await sandbox.run(LARGE)
             over.set()
             return result.outcome, await received
@@ -247,6 +251,27 @@ def test_what_was_not_sent_when_time_was_up_is_never_sent(ends):
     outcome, received = in_virtual_time(go)
     assert outcome in (Outcome.TRANSPORT_TIMEOUT, Outcome.UNREACHABLE)
     assert 0 < received < len(LARGE.code)
+
+
+def test_a_loop_may_be_closed_in_the_middle_of_an_upload(monkeypatch):
+    raised: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: raised.append(found.exc_type))
+
+    async def upload_begun() -> socket.socket:
+        accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
+        await asyncio.get_running_loop().sock_recv(accepted, 1)
+        return accepted
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        sandbox = client(f"http://127.0.0.1:{listener.getsockname()[1]}", retry=ONCE)
+        loop = asyncio.new_event_loop()
+        loop.create_task(sandbox.run(LARGE))  # noqa: RUF006 # nobody ends it
+        with loop.run_until_complete(upload_begun()):
+            loop.close()
+            del loop
+            gc.collect()
+    assert [one for one in raised if one is not ResourceWarning] == []  # that one is asyncio's
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -272,7 +297,9 @@ def test_a_connection_on_which_part_of_a_request_is_still_to_be_sent_is_not_used
     assert in_virtual_time(go) == [Outcome.BAD_RESPONSE if tls else Outcome.OK, Outcome.OK]
 
 
-async def test_a_connection_on_which_a_large_request_was_sent_is_used_again(tls_everywhere):
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_connection_on_which_a_large_request_was_sent_is_used_again(tls, tls_everywhere):
+    answer = http(run_answer()) if tls else http("", "413 Too Large")  # refused or not, where it is known to be sent
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -281,13 +308,14 @@ async def test_a_connection_on_which_a_large_request_was_sent_is_used_again(tls_
         with suppress(asyncio.IncompleteReadError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 await reader.readexactly(int(head.rpartition(b"Content-Length: ")[2]))
-                writer.write(http(run_answer()))
+                writer.write(answer)
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls_everywhere) as server:
-        sandbox = client(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls_everywhere if tls else None) as server:
+        sandbox = client(f"http{'s' * tls}://127.0.0.1:{server.sockets[0].getsockname()[1]}", retry=ONCE)
         for _ in range(3):
-            assert (await sandbox.run(Program("#" * 200_000))).outcome is Outcome.OK
+            result = await sandbox.run(Program("#" * 200_000))
+            assert result.outcome is (Outcome.OK if tls else Outcome.BAD_RESPONSE)
         await sandbox.aclose()
     assert connections == 1
 
