@@ -188,7 +188,8 @@ class Connection(web.RequestHandler):
     def force_close(self) -> None:
         """Close at once: asyncio closes a socket one turn later, and until then clients would still use it."""
         if self.transport is not None and self._socket() is not None:
-            self.transport.write_eof()
+            with contextlib.suppress(OSError):  # the client has just reset it
+                self.transport.write_eof()
         super().force_close()
 
     def _socket(self) -> socket.socket | None:

@@ -18,6 +18,9 @@ from sfusion.fakes.wire.delivery import Delivery
 from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion_tools.sandbox.endpoints import redact_path
 
+_AT_ONCE = 60_000
+"""Bytes of a body that are sent without waiting for the client to read: the transport's buffer has room for them."""
+
 
 class Exchange:
     """Serves one request. It is the ``Execution`` that the app reports to, and the site that faults act on."""
@@ -43,6 +46,7 @@ class Exchange:
         "_retry_after",
         "_rule",
         "_spoiled",
+        "_told",
         "_visit",
         "_work",
     )
@@ -67,6 +71,8 @@ class Exchange:
         self._delivered: Answer | None = None
         self._spoiled = False
         """The body was changed, cut or delayed on its way."""
+        self._told = False
+        """How it ends is recorded."""
         self._retry_after: str | None = None
         self._ran: Ran = "no"
         self._failed = False
@@ -141,10 +147,8 @@ class Exchange:
             return status
         finally:
             ledger.leave(call, status)
-            if self._core.journal is not None:
-                event = "answered" if status else "unanswered"
-                asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
-                self.note(event, status=status, client_gone=self._connection.lost, **asked)
+            if not self._told:
+                self._tell(status)
             if log is not None:
                 log.ended(
                     call,
@@ -234,6 +238,9 @@ class Exchange:
         if answer.headers:
             self._retry_after = _retry_after(answer)
         self._delivered = answer
+        if self._work and answer.stream is None and len(answer.body) <= _AT_ONCE:
+            # A client in another process may go on before this one does: no event of its comes before the answer.
+            self._tell(answer.status)
         await self._delivery.send(answer)
         return answer.status
 
@@ -333,6 +340,14 @@ class Exchange:
         return False
 
     # -- the journal --
+
+    def _tell(self, status: int) -> None:
+        """Record how the request ends."""
+        self._told = True
+        if self._core.journal is not None:
+            event = "answered" if status else "unanswered"
+            asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
+            self.note(event, status=status, client_gone=self._connection.lost, **asked)
 
     def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
         self._core.ledger.strike(rule)

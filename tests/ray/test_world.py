@@ -295,8 +295,10 @@ class SlowToRecord(ray_sandbox._SandboxProcess):
 
 
 def test_a_run_ends_after_the_events_of_its_last_answers(place: OwnCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large ones: a small answer is recorded before it is sent."""
     monkeypatch.setattr(ray_sandbox, "_actor_class", ray.remote(num_cpus=0)(SlowToRecord))
-    journal, verdicts = played(place, scenario("load: {calls: 1}"), sandbox_on="node")
+    large = """load: {calls: 1, program: {prints: "{fill:262144}\\n"}}"""
+    journal, verdicts = played(place, scenario(large), sandbox_on="node")
     all_held(verdicts)
     assert len(of(journal, "server", "answered")) == 1
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import socket
+import struct
 import sys
 from collections import Counter
 from pathlib import Path
@@ -110,6 +112,19 @@ async def test_stop_answers_requests_in_flight_and_leaves_no_task() -> None:
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", sandbox.port)
     assert asyncio.all_tasks() == before
+
+
+async def test_stop_is_not_disturbed_by_a_client_that_has_just_reset_its_connection() -> None:
+    loop = asyncio.get_running_loop()
+    sandbox = await FakeSandbox().start()
+    with socket.socket() as client:
+        client.setblocking(False)
+        await loop.sock_connect(client, ("127.0.0.1", sandbox.port))
+        await loop.sock_sendall(client, run_code())
+        assert await loop.sock_recv(client, 1) == b"H"
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await sandbox.stop()
+    assert sandbox.server.open_connections == 0
 
 
 async def test_stop_does_not_wait_for_hanging_requests() -> None:
