@@ -29,10 +29,17 @@ def ping(url: str) -> bytes:
     return content
 
 
+def only_proxy(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Set the environment's proxy, whatever the environment of the tests says."""
+    for name in ("http_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HTTP_PROXY", url)
+
+
 def test_the_environments_proxy_is_used_for_a_remote_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     with Forward() as forward:
-        monkeypatch.setenv("HTTP_PROXY", forward.url)
-        monkeypatch.delenv("NO_PROXY", raising=False)
+        only_proxy(monkeypatch, forward.url)
         with proxy_in_front_of("http://sandbox.test:8080") as proxy:
             assert ping(proxy.url) == b'"pong"'
         assert forward.asked == ["http://sandbox.test:8080/v1/ping"]
@@ -40,8 +47,7 @@ def test_the_environments_proxy_is_used_for_a_remote_sandbox(monkeypatch: pytest
 
 def test_loopback_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     with Forward() as forward, Forward() as sandbox:
-        monkeypatch.setenv("HTTP_PROXY", forward.url)
-        monkeypatch.delenv("NO_PROXY", raising=False)
+        only_proxy(monkeypatch, forward.url)
         with proxy_in_front_of(sandbox.url) as proxy:
             assert ping(proxy.url) == b'"pong"'
         assert (forward.asked, sandbox.asked) == ([], ["/v1/ping"])
