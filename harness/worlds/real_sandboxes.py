@@ -71,7 +71,7 @@ class RealSandboxes:
                 await self._crash(place, seconds)
 
     async def settle(self) -> None:
-        """Do nothing: the proxies record their answers in this loop."""
+        """Do nothing, as for fakes in this loop, which is that of the proxies."""
 
     async def stop(self) -> None:
         """Stop the proxies and bring killed sandboxes back up."""

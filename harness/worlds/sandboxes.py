@@ -71,7 +71,7 @@ class FakeSandboxes:
                     sandbox.restart()
 
     async def settle(self) -> None:
-        """Do nothing: this loop records an answer before anybody else can have read it."""
+        """Do nothing: this loop hears of what follows from an answer after it has recorded the answer."""
 
     async def stop(self) -> None:
         """Stop all of them without waiting for requests under way."""
