@@ -222,6 +222,11 @@ class Connection(web.RequestHandler):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
+    @property
+    def all_sent(self) -> bool:
+        """False if a client does not read answers to earlier requests, so that the next has to wait."""
+        return self.transport is None or not self.transport.get_write_buffer_size()
+
     async def drained(self) -> None:
         """Wait until the client has read enough for more to be written."""
         while self.full and not self._lost:

@@ -18,8 +18,8 @@ from sfusion.fakes.wire.delivery import Delivery
 from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion_tools.sandbox.endpoints import redact_path
 
-_AT_ONCE = 60_000
-"""Bytes of a body that are sent without waiting for the client to read: the transport's buffer has room for them."""
+_AT_ONCE = 32 * 1024
+"""Bytes of a body that are sent without waiting: an empty buffer has room for them and the head."""
 
 
 class Exchange:
@@ -238,7 +238,8 @@ class Exchange:
         if answer.headers:
             self._retry_after = _retry_after(answer)
         self._delivered = answer
-        if self._work and answer.stream is None and len(answer.body) <= _AT_ONCE:
+        small = answer.stream is None and len(answer.body) <= _AT_ONCE
+        if self._work and small and self._core.journal is not None and self._connection.all_sent:
             # A client in another process may go on before this one does: no event of its comes before the answer.
             self._tell(answer.status)
         await self._delivery.send(answer)

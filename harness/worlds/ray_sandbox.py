@@ -16,8 +16,6 @@ from sfusion.harness.worlds.sandboxes import FakeSandboxes
 
 PROCESS = "sandboxes"
 """The name of the process in the journal."""
-_TURNS = 3
-"""Of the loop: enough for a request that waited for its large answer to be sent."""
 
 
 class _SandboxProcess(FakeSandboxes):
@@ -26,9 +24,8 @@ class _SandboxProcess(FakeSandboxes):
         super().__init__(scenario, self._remote_recorder, host or ray.util.get_node_ip_address())
 
     async def settle(self) -> None:
-        # This runs in the loop that serves: an answer that was written has been recorded, or is so in the next turns.
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
+        # This runs in the loop that serves: what has been sent is recorded, if not yet, then in this turn.
+        await asyncio.sleep(0)
 
     async def stop(self) -> None:
         await super().stop()
