@@ -91,6 +91,7 @@ def _processes(jobs: int) -> Iterator[Workers]:
         # Nobody waits for what is still running.
         for child in set(active_children()) - before:
             child.terminate()
+        workers.hang_up()
         raise
     finally:
         workers.close()
@@ -129,9 +130,19 @@ class _Processes:
                 self._one = None
         raise WorkerLost(f"the process that ran it died {RETRIES + 1} times: {item!r:.300}")
 
+    def hang_up(self) -> None:
+        """Let the reader of results see their end: a process that was killed may have written half of one."""
+        for pool in self._pools:
+            results: Any = pool._result_queue
+            results._writer.close()
+
     def close(self) -> None:
-        for pool in filter(None, (self._pool, self._one)):
+        for pool in self._pools:
             pool.shutdown(cancel_futures=True)
+
+    @property
+    def _pools(self) -> list[ProcessPoolExecutor]:
+        return [pool for pool in (self._pool, self._one) if pool is not None]
 
 
 def _new_pool(jobs: int) -> ProcessPoolExecutor:

@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +48,31 @@ def test_a_slow_item_does_not_keep_the_other_process_waiting(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     with open_workers(2) as workers:
         assert list(workers.map(partial(meet, tmp_path / "pipe"), range(21))) == list(range(21))
+
+
+def half_a_result(pipe: Path, number: int) -> bytes:
+    """Stop in the middle of sending the result."""
+
+    def send_half(connection: Any, data: Any, **_: Any) -> None:
+        os.write(connection.fileno(), data[: len(data) // 2])
+        pipe.open("w").close()
+        signal.pause()
+
+    Connection._send = send_half  # type: ignore[attr-defined]
+    return bytes(number)
+
+
+def test_an_interrupt_does_not_wait_for_the_rest_of_a_result(tmp_path: Path) -> None:
+    """A process that is ended while it sends a result leaves half of it, and it was waited for without end."""
+    os.mkfifo(tmp_path / "pipe")
+
+    def items() -> Iterator[int]:
+        yield 1000
+        (tmp_path / "pipe").open("r").close()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), open_workers(2) as workers:
+        list(workers.map(partial(half_a_result, tmp_path / "pipe"), items()))
 
 
 BLOCKING = """

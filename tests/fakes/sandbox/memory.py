@@ -29,6 +29,9 @@ class MemoryConnection(asyncio.Transport):
         self.received += bytes(data)
         self.received_at = self._loop.time()
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def close(self) -> None:
         if self.closed_at is None:
             self.closed_at = self._loop.time()
