@@ -15,7 +15,7 @@ import gc
 import time
 from collections.abc import Iterator
 
-from sfusion.harness.benching.texts import SHAPES, Shape, parse
+from benchmarks.texts import SHAPES, Shape, parse
 from sfusion_tools.formats import Format, format_names, get_format
 
 

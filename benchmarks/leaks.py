@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from sfusion.harness.benching.ground import Ground
+from benchmarks.ground import Ground
 
 
 def census(tool: object) -> dict[str, int]:

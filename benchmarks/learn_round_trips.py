@@ -23,14 +23,14 @@ from typing import Any
 
 import yaml
 
-from sfusion.harness.learning.attempts import joined
-from sfusion.harness.learning.check import Checked, check
-from sfusion.harness.learning.draft import scenario_text
-from sfusion.harness.learning.learned import Learned, learn
-from sfusion.harness.logs import read_records
-from sfusion.harness.scenarios import read_scenarios
-from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.worlds.workload import Workload
+from sfusion.harness.lab.scenarios import read_scenarios
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.workload import Workload
+from sfusion.harness.studies.learn.attempts import joined
+from sfusion.harness.studies.learn.check import Checked, check
+from sfusion.harness.studies.learn.draft import scenario_text
+from sfusion.harness.studies.learn.learned import Learned, learn
+from sfusion.harness.studies.look import read_records
 from sfusion_tools import SandboxFusionTool
 
 PRODUCTIONS = Path(__file__).parent / "productions"

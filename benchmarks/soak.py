@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sfusion.harness.benching.soak import Milestone, run_soak
+from benchmarks.soaking import Milestone, run_soak
 
 
 def show(one: Milestone) -> None:

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.runs.tasks import Task
-from sfusion.harness.scenarios import Scenario
-from sfusion.harness.scenarios.reading import vary
-from sfusion.harness.spreading import open_workers
-from sfusion.harness.sweeping.axes import read_axis
-from sfusion.harness.sweeping.grid import Grid, Measured, play_sample
-from sfusion.harness.sweeping.result import SweepResult
-from sfusion.harness.worlds.calling import call_tool
-from sfusion.harness.worlds.workload import Workload
+from sfusion.harness.lab.runs.tasks import Task
+from sfusion.harness.lab.scenarios import Scenario
+from sfusion.harness.lab.scenarios.reading import vary
+from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.lab.worlds.calling import call_tool
+from sfusion.harness.lab.worlds.workload import Workload
+from sfusion.harness.studies.sweep.axes import read_axis
+from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample
+from sfusion.harness.studies.sweep.result import SweepResult
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 GOAL = 0.9

@@ -9,8 +9,8 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from sfusion.harness.scenarios.explaining import explanations, groups
-from sfusion.harness.scenarios.schema import json_schema
+from sfusion.harness.lab.scenarios.explaining import explanations, groups
+from sfusion.harness.lab.scenarios.schema import json_schema
 
 ROOT = Path(__file__).parent.parent
 COPIED = {

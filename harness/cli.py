@@ -12,40 +12,38 @@ import typer
 from typer.core import TyperGroup
 
 from sfusion.fakes.errors import FakeError
-from sfusion.harness.commands._exit import say
-from sfusion.harness.commands.bench import app as bench
-from sfusion.harness.commands.chaos import chaos
-from sfusion.harness.commands.check import check
-from sfusion.harness.commands.compare import compare
-from sfusion.harness.commands.doctor import doctor
-from sfusion.harness.commands.drift import drift
-from sfusion.harness.commands.explain import explain
-from sfusion.harness.commands.history import history
-from sfusion.harness.commands.hunt import hunt
-from sfusion.harness.commands.keep import keep
-from sfusion.harness.commands.learn import learn
-from sfusion.harness.commands.limiter import app as limiter
-from sfusion.harness.commands.list import list_scenarios
-from sfusion.harness.commands.look import look
-from sfusion.harness.commands.new import new
-from sfusion.harness.commands.parse import parse
-from sfusion.harness.commands.prove import prove
-from sfusion.harness.commands.proxy import proxy
-from sfusion.harness.commands.record import record
-from sfusion.harness.commands.replay import replay
-from sfusion.harness.commands.rollout import rollout
-from sfusion.harness.commands.run import run
-from sfusion.harness.commands.serve_sandbox import serve_sandbox
-from sfusion.harness.commands.serve_sglang import serve_sglang
-from sfusion.harness.commands.shrink import shrink
-from sfusion.harness.commands.sweep import sweep
-from sfusion.harness.commands.view import view
+from sfusion.harness.commandline.exits import say
 from sfusion.harness.errors import HarnessError, exit_code_of
+from sfusion.harness.lab.commands.check import check
+from sfusion.harness.lab.commands.explain import explain
+from sfusion.harness.lab.commands.list import list_scenarios
+from sfusion.harness.lab.commands.new import new
+from sfusion.harness.lab.commands.replay import replay
+from sfusion.harness.lab.commands.run import run
+from sfusion.harness.real.doctor.command import doctor
+from sfusion.harness.real.drift.command import drift
+from sfusion.harness.real.drift.record_command import record
+from sfusion.harness.rollouts.command import rollout
+from sfusion.harness.rollouts.parse import parse
+from sfusion.harness.rollouts.viewer.command import view
+from sfusion.harness.search.chaos.command import chaos
+from sfusion.harness.search.hunt.command import hunt
+from sfusion.harness.search.shrink.command import shrink
+from sfusion.harness.search.shrink.keep_command import keep
+from sfusion.harness.serving.limiter import app as limiter
+from sfusion.harness.serving.proxy import proxy
+from sfusion.harness.serving.serve_sandbox import serve_sandbox
+from sfusion.harness.serving.serve_sglang import serve_sglang
+from sfusion.harness.studies.compare.command import compare
+from sfusion.harness.studies.history.command import history
+from sfusion.harness.studies.learn.command import learn
+from sfusion.harness.studies.look.command import look
+from sfusion.harness.studies.sweep.command import sweep
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import SfusionError
 
 
-class _Commands(TyperGroup):
+class Commands(TyperGroup):
     """The edge of the command line: every exception becomes a message and an exit code that is not 1."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -92,7 +90,7 @@ def _sentence(error: Exception) -> str:
 
 app = typer.Typer(
     name="sfusion",
-    cls=_Commands,
+    cls=Commands,
     help="Test and emulate the code sandbox of a reinforcement-learning rollout.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -122,7 +120,6 @@ app.command(rich_help_panel=_SCENARIOS)(new)
 app.command(rich_help_panel=_SCENARIOS)(check)
 app.command(rich_help_panel=_SCENARIOS)(explain)
 app.command(rich_help_panel=_SCENARIOS)(replay)
-app.command(rich_help_panel=_SCENARIOS)(prove)
 app.command(rich_help_panel=_SCENARIOS)(chaos)
 app.command(rich_help_panel=_SCENARIOS)(hunt)
 app.command(rich_help_panel=_SCENARIOS)(shrink)
@@ -132,13 +129,11 @@ app.command(rich_help_panel=_SCENARIOS)(compare)
 app.command(rich_help_panel=_SCENARIOS)(history)
 
 _FAKES = "Fakes for any client"
-serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)
+serve = typer.Typer(cls=Commands, help="Run a fake as a server for any client.", no_args_is_help=True)
 serve.command("sandbox")(serve_sandbox)
 serve.command("sglang")(serve_sglang)
 app.add_typer(serve, name="serve", rich_help_panel=_FAKES)
 app.command(rich_help_panel=_FAKES)(proxy)
-
-app.add_typer(bench, name="bench", cls=_Commands, rich_help_panel=_SCENARIOS)
 
 _REAL = "A real sandbox"
 app.command(rich_help_panel=_REAL)(doctor)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy
     from sfusion.fakes.sandbox import FakeSandbox
     from sfusion.fakes.sglang import FakeSGLangServer
-    from sfusion.harness.runs import RunResult
-    from sfusion.harness.targets import RealSandbox
+    from sfusion.harness.lab.runs import RunResult
+    from sfusion.harness.real.targets import RealSandbox
 
 _SCENARIO = re.compile(rb"^scenario[ \t]*:", re.MULTILINE)
 _MORE_OF_IT = re.compile(rb"^(promises|extends)[ \t]*:", re.MULTILINE)
@@ -123,7 +123,7 @@ def _forget_sandboxes() -> None:
 @pytest.fixture(scope="session")
 def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]:
     """The real sandbox named by ``--sfusion-sandbox``, for the whole session; None if that is the fake."""
-    from sfusion.harness.targets import FakeTarget, TargetError, open_targets, read_target, silent
+    from sfusion.harness.real.targets import FakeTarget, TargetError, open_targets, read_target, silent
 
     terminal: Any = request.config.pluginmanager.getplugin("terminalreporter")  # a worker of xdist has none
     named = request.config.getoption("--sfusion-sandbox") or request.config.getini("sfusion_sandbox") or "fake"
@@ -154,7 +154,7 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
 
         opened: FakeSandbox | FaultProxy = FakeSandbox(executor="python", faults=faults)
     else:
-        from sfusion.harness.targets.proxying import proxy_in_front_of
+        from sfusion.harness.real.targets.proxying import proxy_in_front_of
 
         opened = proxy_in_front_of(real_sandbox.url, faults=faults)
     with opened:
@@ -192,7 +192,7 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """An event loop in virtual time: sleeping takes no real time, and timers are exact."""
     import asyncio
 
-    from sfusion.harness.worlds.virtual_time import VirtualTimeLoop
+    from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         yield runner.get_loop()
@@ -201,6 +201,6 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.fixture
 def run_scenario() -> Callable[..., list[RunResult]]:
     """``sfusion.run_scenario``: run a scenario in virtual time; a promise that does not hold fails the test."""
-    from sfusion.harness.runs import run_scenario
+    from sfusion.harness.lab.runs import run_scenario
 
     return run_scenario

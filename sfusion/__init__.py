@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy
     from sfusion.fakes.sandbox import FakeSandbox
     from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer
-    from sfusion.harness.journal import Journal
-    from sfusion.harness.promises import Verdict, judge
-    from sfusion.harness.runs import PromisesBroken, RunResult, run_scenario
-    from sfusion.harness.scenarios import Scenario, ScenarioError, read_scenarios
+    from sfusion.harness.lab.journal import Journal
+    from sfusion.harness.lab.promises import Verdict, judge
+    from sfusion.harness.lab.runs import PromisesBroken, RunResult, run_scenario
+    from sfusion.harness.lab.scenarios import Scenario, ScenarioError, read_scenarios
     from sfusion_tools._version import __version__
 
 __all__ = [
@@ -40,10 +40,10 @@ _HOMES = {
     "sfusion.fakes.proxy": ["FaultProxy"],
     "sfusion.fakes.sandbox": ["FakeSandbox"],
     "sfusion.fakes.sglang": ["FakeSGLang", "FakeSGLangServer"],
-    "sfusion.harness.journal": ["Journal"],
-    "sfusion.harness.promises": ["Verdict", "judge"],
-    "sfusion.harness.runs": ["PromisesBroken", "RunResult", "run_scenario"],
-    "sfusion.harness.scenarios": ["Scenario", "ScenarioError", "read_scenarios"],
+    "sfusion.harness.lab.journal": ["Journal"],
+    "sfusion.harness.lab.promises": ["Verdict", "judge"],
+    "sfusion.harness.lab.runs": ["PromisesBroken", "RunResult", "run_scenario"],
+    "sfusion.harness.lab.scenarios": ["Scenario", "ScenarioError", "read_scenarios"],
     "sfusion_tools._version": ["__version__"],
 }
 

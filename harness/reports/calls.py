@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sfusion.harness.journal import Event, Journal
-from sfusion.harness.promises.story import Story
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises.story import Story
 from sfusion_tools.outcome import Outcome
 
 UNFINISHED = "unfinished"

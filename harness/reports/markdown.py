@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from sfusion.harness.promises.verdict import Verdict
+from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports.run_report import BROKEN, HELD, UNKNOWN, RunReport, duration, encodable, headline
 
 _SIGNS = {HELD: "✅", BROKEN: "❌", UNKNOWN: "❔"}

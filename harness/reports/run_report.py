@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from sfusion.harness.journal import Event
-from sfusion.harness.promises.verdict import Verdict
-from sfusion.harness.runs import RunResult
-from sfusion.harness.runs.directory import scenario_text
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.lab.runs import RunResult
+from sfusion.harness.lab.runs.directory import scenario_text
 from sfusion_tools.wording import counted
 
 HELD, BROKEN, UNKNOWN, NOT_APPLICABLE = "held", "broken", "unknown", "not_applicable"

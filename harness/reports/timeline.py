@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from sfusion.harness.journal import Event
+from sfusion.harness.lab.journal import Event
 from sfusion.harness.reports.calls import CallTimeline, call_timelines
 
 Change: TypeAlias = tuple[float, int]

@@ -7,8 +7,8 @@ import os
 import urllib.request
 from typing import Any
 
-from sfusion.harness.targets.docker_engine import ContainerEngine
-from sfusion.harness.targets.owner import LABEL, Owner
+from sfusion.harness.real.targets.docker_engine import ContainerEngine
+from sfusion.harness.real.targets.owner import LABEL, Owner
 from tests.ray.processes import descendants
 
 

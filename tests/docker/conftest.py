@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.targets import MissingTarget
-from sfusion.harness.targets.container import Container
-from sfusion.harness.targets.docker_engine import ContainerEngine, connected
-from sfusion.harness.targets.options import DockerOptions
+from sfusion.harness.real.targets import MissingTarget
+from sfusion.harness.real.targets.container import Container
+from sfusion.harness.real.targets.docker_engine import ContainerEngine, connected
+from sfusion.harness.real.targets.options import DockerOptions
 from tests import ROOT
 from tests.docker.calls import containers
 from tests.docker.images import REPOSITORY

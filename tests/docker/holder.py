@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 
-from sfusion.harness.targets import DockerTarget, open_targets
+from sfusion.harness.real.targets import DockerTarget, open_targets
 
 # Shells ignore Ctrl-C in background processes; this stands for a run in the foreground.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sfusion.harness.targets import DockerTarget, MissingTarget, open_targets
-from sfusion.harness.targets.docker_engine import ContainerEngine
+from sfusion.harness.real.targets import DockerTarget, MissingTarget, open_targets
+from sfusion.harness.real.targets.docker_engine import ContainerEngine
 from tests.docker.registry import Registry, registry
 from tests.ports import closed_port
 

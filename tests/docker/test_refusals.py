@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.targets import BadTarget, DockerTarget, MissingTarget, open_targets
-from sfusion.harness.targets.docker_engine import ContainerEngine
+from sfusion.harness.real.targets import BadTarget, DockerTarget, MissingTarget, open_targets
+from sfusion.harness.real.targets.docker_engine import ContainerEngine
 from tests import ROOT
 from tests.docker.images import REPOSITORY, elf_for, image_archive
 
@@ -74,7 +74,7 @@ def test_missing_engine_at_the_default_address_is_reported_with_exit_code_3(
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr("sfusion.harness.targets.docker_engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setattr("sfusion.harness.real.targets.docker_engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
     assert "(the default, as DOCKER_HOST is not set) does not answer" in refusal()
 
 
@@ -86,8 +86,8 @@ def test_missing_permission_is_reported_with_the_group_to_join(tmp_path: Path) -
         path.chmod(0)
         # Root may use any socket, so switch to another user first, after importing everything.
         script = (
-            "import os, docker, sfusion.harness.targets.starting\n"
-            "from sfusion.harness.targets import *\n"
+            "import os, docker, sfusion.harness.real.targets.starting\n"
+            "from sfusion.harness.real.targets import *\n"
             "if os.getuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
             "try:\n    open_targets([DockerTarget()]).__enter__()\n"
             "except MissingTarget as error: print(error)\n"

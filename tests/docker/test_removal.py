@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.targets import DockerTarget, open_targets
-from sfusion.harness.targets.docker_engine import ContainerEngine
-from sfusion.harness.targets.leftovers import remove_leftovers
-from sfusion.harness.targets.owner import LABEL, Owner
+from sfusion.harness.real.targets import DockerTarget, open_targets
+from sfusion.harness.real.targets.docker_engine import ContainerEngine
+from sfusion.harness.real.targets.leftovers import remove_leftovers
+from sfusion.harness.real.targets.owner import LABEL, Owner
 from tests.docker.calls import containers
 from tests.docker.conftest import ROOT
 

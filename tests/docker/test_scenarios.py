@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.journal import Event, Journal
-from sfusion.harness.targets.docker_engine import ContainerEngine
-from sfusion.harness.targets.owner import LABEL
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.real.targets.docker_engine import ContainerEngine
+from sfusion.harness.real.targets.owner import LABEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.targets.docker_engine import ContainerEngine
+from sfusion.harness.real.targets.docker_engine import ContainerEngine
 from tests.docker.conftest import ROOT
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

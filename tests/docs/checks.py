@@ -183,10 +183,10 @@ def _reads(read: Any, block: Block) -> str:
 def _yaml(block: Block, folder: Path) -> str:
     """Parse YAML with the reader of its kind: fault rules, scenario, tool config, probes, acceptances or workflow."""
     from sfusion.fakes.faults import parse_rules
-    from sfusion.harness.drift import read_acceptances
-    from sfusion.harness.probes import read_probes
-    from sfusion.harness.scenarios import parse_scenarios
-    from sfusion.harness.scenarios.model import Scenario
+    from sfusion.harness.lab.scenarios import parse_scenarios
+    from sfusion.harness.lab.scenarios.model import Scenario
+    from sfusion.harness.real.drift import read_acceptances
+    from sfusion.harness.real.probes import read_probes
     from sfusion_tools.tool_registry import initialize_tools_from_config
 
     try:

@@ -16,9 +16,9 @@ from pathlib import Path
 from sfusion.fakes.faults import FaultError, parse_rules
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.errors import HarnessError, JournalError
-from sfusion.harness.journal import Journal
-from sfusion.harness.scenarios.reading import parse_scenarios
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.scenarios.reading import parse_scenarios
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import YamlError
 from sfusion_tools.formats import Parsed, format_names, get_format
 from sfusion_tools.marked_yaml import parse_marked

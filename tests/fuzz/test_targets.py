@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from tests.fuzz import targets
 from tests.fuzz.targets import TARGETS, http_requests, journal_reader
 

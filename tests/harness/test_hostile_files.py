@@ -20,17 +20,17 @@ from sfusion.fakes.faults import load_rules
 from sfusion.fakes.sandbox.executors.recorded import Cassette
 from sfusion.fakes.sglang import ScriptedPolicy
 from sfusion.harness.cli import app
-from sfusion.harness.drift import read_acceptances, recorded_answers
 from sfusion.harness.errors import HarnessError
-from sfusion.harness.hunt.corpus import _VERSION, CASES, STATE, Corpus
-from sfusion.harness.hunt.hunt import Hunt
-from sfusion.harness.journal import Journal
-from sfusion.harness.probes import bundled_probes, read_recording
-from sfusion.harness.probes.suite import read_probes
-from sfusion.harness.runs import Task, run_one, write_run
-from sfusion.harness.runs.directory import read_run
-from sfusion.harness.scenarios import parse_scenarios, read_scenarios
-from sfusion.harness.viewer import open_dump
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.runs import Task, run_one, write_run
+from sfusion.harness.lab.runs.directory import read_run
+from sfusion.harness.lab.scenarios import parse_scenarios, read_scenarios
+from sfusion.harness.real.drift import read_acceptances, recorded_answers
+from sfusion.harness.real.probes import bundled_probes, read_recording
+from sfusion.harness.real.probes.suite import read_probes
+from sfusion.harness.rollouts.viewer import open_dump
+from sfusion.harness.search.hunt.corpus import _VERSION, CASES, STATE, Corpus
+from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion_tools.errors import SfusionError
 from sfusion_tools.tool_registry import read_entries
 

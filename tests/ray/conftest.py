@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from sfusion.harness.worlds.ray_cluster import OwnCluster
+    from sfusion.harness.lab.worlds.ray_cluster import OwnCluster
     from tests.ray.actors import Gate
 
 collect_ignore_glob = [] if find_spec("ray") is not None else ["*.py"]
@@ -39,8 +39,8 @@ def place() -> Iterator[OwnCluster]:
     """A cluster on this machine, which grows to the size that is needed."""
     import ray
 
-    from sfusion.harness.worlds import ray_cluster
-    from sfusion.harness.worlds.ray_cluster import OwnCluster, inherited_path, open_cluster
+    from sfusion.harness.lab.worlds import ray_cluster
+    from sfusion.harness.lab.worlds.ray_cluster import OwnCluster, inherited_path, open_cluster
     from tests.warm import warm_ray_worker
 
     with inherited_path():

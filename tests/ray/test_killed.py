@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.skipif(sys.platform != "linux", reaso
 COMMAND = """\
 import os, subprocess, sys, tempfile
 import ray
-from sfusion.harness.worlds.ray_cluster import open_cluster
+from sfusion.harness.lab.worlds.ray_cluster import open_cluster
 
 def started(**_):
     logs = os.path.join(tempfile.gettempdir(), "ray", os.environ["SFUSION_RAY_CLUSTER"], "logs")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.journal import Event, Journal
-from sfusion.harness.promises import Verdict, judge
-from sfusion.harness.scenarios import parse_scenarios
-from sfusion.harness.targets import RealSandbox, open_targets, read_target
-from sfusion.harness.worlds import ray as ray_world
-from sfusion.harness.worlds.ray_cluster import OwnCluster
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises import Verdict, judge
+from sfusion.harness.lab.scenarios import parse_scenarios
+from sfusion.harness.lab.worlds import ray as ray_world
+from sfusion.harness.lab.worlds.ray_cluster import OwnCluster
+from sfusion.harness.real.targets import RealSandbox, open_targets, read_target
 from tests.ray.actors import until
 from tests.ray.processes import Watched, commands, descendants
 from tests.warm import warm

@@ -19,11 +19,11 @@ import pytest
 import ray
 import ray.util.metrics
 
+from benchmarks.calls import DESIGN, FLOOR, VERL, Calls
+from benchmarks.figures import OURS
+from benchmarks.ground import Ground
+from benchmarks.permits import ACTOR, Permits
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.benching.calls import DESIGN, FLOOR, VERL, Calls
-from sfusion.harness.benching.figures import OURS
-from sfusion.harness.benching.ground import Ground
-from sfusion.harness.benching.permits import ACTOR, Permits
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.messages import PROTOCOL

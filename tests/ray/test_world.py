@@ -20,23 +20,23 @@ import pytest
 import ray
 from ray._private import services
 
-from sfusion.harness.chaos.count import SandboxCount, count_at_sandbox
-from sfusion.harness.chaos.rounds import play_rounds
 from sfusion.harness.errors import MissingWorld
-from sfusion.harness.journal import Event, Journal
-from sfusion.harness.promises import Story, Verdict, judge
-from sfusion.harness.runs import read_tasks, run_all, write_run
-from sfusion.harness.runs.effect import judge_effect
-from sfusion.harness.scenarios import parse_scenarios, scenario_files
-from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.spreading import RayTasks
-from sfusion.harness.worlds import ray as ray_world
-from sfusion.harness.worlds import ray_cluster, ray_sandbox
-from sfusion.harness.worlds.measuring import bounds_of
-from sfusion.harness.worlds.ray_backend import RayBackend
-from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
-from sfusion.harness.worlds.ray_workers import RayWorker, RayWorkers
-from sfusion.harness.worlds.remote_journal import ClockRecorder
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises import Story, Verdict, judge
+from sfusion.harness.lab.runs import read_tasks, run_all, write_run
+from sfusion.harness.lab.runs.effect import judge_effect
+from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.spreading import RayTasks
+from sfusion.harness.lab.worlds import ray as ray_world
+from sfusion.harness.lab.worlds import ray_cluster, ray_sandbox
+from sfusion.harness.lab.worlds.measuring import bounds_of
+from sfusion.harness.lab.worlds.ray_backend import RayBackend
+from sfusion.harness.lab.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
+from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers
+from sfusion.harness.lab.worlds.remote_journal import ClockRecorder
+from sfusion.harness.search.chaos.count import SandboxCount, count_at_sandbox
+from sfusion.harness.search.chaos.rounds import play_rounds
 from tests.ray.actors import until
 from tests.warm import warm
 

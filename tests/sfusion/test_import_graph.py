@@ -34,12 +34,12 @@ def test_packages_import_only_what_is_below_them(package: str, forbidden: tuple[
 
 def test_the_process_of_a_limiter_imports_neither_scenarios_nor_fakes() -> None:
     """They take longer to import than Ray itself, and a killed limiter is restarted while calls wait for it."""
-    left, reached = ["sfusion.harness.worlds.ray_limiter"], set[str]()
+    left, reached = ["sfusion.harness.lab.worlds.ray_limiter"], set[str]()
     while left:
         reached.add(module := left.pop())
         left += import_graph()[module] - reached
     assert [
-        name for name in reached if _inside(name, "sfusion.fakes") or _inside(name, "sfusion.harness.scenarios")
+        name for name in reached if _inside(name, "sfusion.fakes") or _inside(name, "sfusion.harness.lab.scenarios")
     ] == []
 
 

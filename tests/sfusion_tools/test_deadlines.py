@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.deadlines import SPARED, Deadlines, TimeLimit
 from sfusion_tools.runtime import runtime
 

@@ -11,7 +11,7 @@ import threading
 import pytest
 import uvloop
 
-from sfusion.harness.worlds.virtual_time import VirtualTimeLoop
+from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop
 from sfusion_tools._loops import in_daemon_thread, in_own_loop, tells_real_time
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.runs import RunResult, adapt_tasks, read_tasks, run_one
-from sfusion.harness.scenarios import scenario_files
-from sfusion.harness.worlds import ray as ray_world
-from sfusion.harness.worlds.ray_cluster import RayCluster, open_cluster
+from sfusion.harness.lab.runs import RunResult, adapt_tasks, read_tasks, run_one
+from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.lab.worlds import ray as ray_world
+from sfusion.harness.lab.worlds.ray_cluster import RayCluster, open_cluster
 from sfusion_tools.tool_registry import read_entries
 from tests.verl.releases import NEW
 from tests.verl.tools import THEIRS, verl_config, write_tools

@@ -14,7 +14,7 @@ from tests.warm import _folder, warm
 
 SHOWN = """
 import os, sys
-loaded = "sfusion.harness.runs" in sys.modules
+loaded = "sfusion.harness.lab.runs" in sys.modules
 print(sys.argv, os.getcwd(), os.environ.get("MINE"), sys.stdin.read(), sys.path[0], __name__, loaded)
 print("to stderr", file=sys.stderr)
 sys.exit(7)

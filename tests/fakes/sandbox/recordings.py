@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sfusion.harness.drift import normalising
+from sfusion.harness.real.drift import normalising
 
 HERE = Path(__file__).parent / "data" / "recordings"
 HEADERS = ("server", "content-type", "allow", "location")

@@ -14,7 +14,7 @@ from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import QueueLine, QuotaCounter, SharedCores
 from sfusion.fakes.sandbox.protocol import RunCode
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from tests.fakes.sandbox.memory import MemoryConnection
 from tests.fakes.wire.raw import PING, run_code
 

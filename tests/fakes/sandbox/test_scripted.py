@@ -14,7 +14,7 @@ from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError,
 from sfusion.fakes.sandbox.app import LONGEST_REMEMBERED
 from sfusion.fakes.sandbox.body import check_body
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.output_sizes import PIPE_BYTES
 from tests.fakes.wire.raw import one, post, run_code
 

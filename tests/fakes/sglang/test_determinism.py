@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, Gsm8kSolver, Latency, Misbehaving, problems
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.tokenizers import ByteTokenizer
 from tests.fakes.sglang.client import CODE_TOOL, chat
 

@@ -21,7 +21,7 @@ from sfusion.fakes.sglang import (
     ScriptedTurn,
     ToolCall,
 )
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.tokenizers import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()

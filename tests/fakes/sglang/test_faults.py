@@ -22,7 +22,7 @@ from sfusion.fakes.sglang import (
     ScriptedPolicy,
 )
 from sfusion.fakes.sglang.faults import engine_rules
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from tests.fakes.sglang.client import chat, get, post
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

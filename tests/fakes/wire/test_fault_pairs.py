@@ -12,7 +12,7 @@ import pytest
 
 from sfusion.fakes.faults import KINDS, PHASES, Arrival, FaultError, FaultPlan, Phase, read_rule
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from tests.fakes.sandbox.memory import MemoryConnection
 from tests.fakes.wire.raw import run_code
 

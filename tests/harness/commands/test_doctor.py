@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
-from sfusion.harness.doctor import CHECKS
-from sfusion.harness.doctor.report import DoctorReporter, exit_code
-from tests.harness.doctor.servers import scripted, serving_tls
-from tests.harness.doctor.test_endpoint import server_side
+from sfusion.harness.real.doctor import CHECKS
+from sfusion.harness.real.doctor.report import DoctorReporter, exit_code
+from tests.harness.real.doctor.servers import scripted, serving_tls
+from tests.harness.real.doctor.test_endpoint import server_side
 from tests.ports import closed_port
 from tests.warm import warm
 
@@ -186,7 +186,7 @@ def test_an_interruption_exits_with_130(sandbox: FakeSandbox, monkeypatch: pytes
     async def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sfusion.harness.doctor.examine", interrupted)
+    monkeypatch.setattr("sfusion.harness.real.doctor.examine", interrupted)
     done = RUN.invoke(app, ["doctor", sandbox.url])
     assert (done.exit_code, done.stderr) == (130, "interrupted\n")
 
@@ -216,7 +216,7 @@ async def test_a_trusted_authority_fixes_the_certificate_finding(tmp_path: Path)
 def test_a_terminal_gets_colours_and_no_escape_codes_of_the_server() -> None:
     import io
 
-    from sfusion.harness.doctor import Examination, Finding, Severity, settings_of_url
+    from sfusion.harness.real.doctor import Examination, Finding, Severity, settings_of_url
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
 from sfusion.harness.cli import app
-from tests.harness.drift.served import sfusion
+from tests.harness.real.drift.served import sfusion
 
 pytestmark = pytest.mark.xdist_group("drift command")
 

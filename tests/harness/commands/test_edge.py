@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sfusion.harness import scenarios
 from sfusion.harness.cli import app
+from sfusion.harness.lab import scenarios
 from tests.warm import warm
 
 
@@ -130,7 +130,7 @@ def test_an_odd_header_is_wrong_input(header: str) -> None:
 
 
 def test_a_run_that_cannot_be_played_is_not_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sfusion.harness.worlds import sim
+    from sfusion.harness.lab.worlds import sim
 
     def full(_: object) -> None:
         raise OSError(28, "No space left on device")

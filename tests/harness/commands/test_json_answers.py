@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
-from sfusion.harness.promises import PROMISES
+from sfusion.harness.lab.promises import PROMISES
 
 GOOD = """\
 scenario: good

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from tests.harness.learning.records import call, write_log
+from tests.harness.studies.learn.records import call, write_log
 
 
 def sfusion(*arguments: object) -> tuple[int, str, str]:

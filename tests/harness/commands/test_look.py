@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.logs import LoggedCall
+from sfusion.harness.studies.look import LoggedCall
 from sfusion_tools.event_lines import call_line
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import Attempt
-from tests.harness.logs.made_up import degrading
+from tests.harness.studies.look.made_up import degrading
 
 
 def write(path: Path, records) -> Path:

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.harness.cli import app
-from sfusion.harness.commands._token import refuse_readable
 from sfusion.harness.errors import BadOption
+from sfusion.harness.serving._token import refuse_readable
 from tests.fakes.wire.raw import PATIENCE, get, one, run_code
 
 TOKEN = "t0k-secret"

@@ -21,7 +21,7 @@ def test_a_directory_without_dumps_exits_with_2(tmp_path: Path) -> None:
 
 def test_a_missing_textual_package_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [
-        name for name in sys.modules if name.split(".")[0] == "textual" or name == "sfusion.harness.viewer.app"
+        name for name in sys.modules if name.split(".")[0] == "textual" or name == "sfusion.harness.rollouts.viewer.app"
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "textual", None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.runs import read_run
+from sfusion.harness.lab.runs import read_run
 from tests.harness.plugin.conftest import LOUD, Run
 
 pytest_plugins = ["pytester"]

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from sfusion.harness.promises.verdict import Verdict
+from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport
 
 PLANTED = "<script>window.planted = true</script><img src=x onerror='window.planted = true'></script>"

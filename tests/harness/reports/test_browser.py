@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from sfusion.harness.comparing.comparison import RecordedRun, compare_runs
-from sfusion.harness.comparing.page import render_comparison
-from sfusion.harness.figures import RunFigures
-from sfusion.harness.history.page import render_history
-from sfusion.harness.history.record import HistoryRecord
-from sfusion.harness.history.selecting import ScenarioHistory
-from sfusion.harness.journal import Journal
-from sfusion.harness.promises.verdict import Verdict
+from sfusion.harness.lab.figures import RunFigures
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
-from sfusion.harness.sweeping.axes import Axis
-from sfusion.harness.sweeping.grid import Grid, GridSample, Measured
-from sfusion.harness.sweeping.page import render_sweep
-from sfusion.harness.sweeping.result import SweepResult
+from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
+from sfusion.harness.studies.compare.page import render_comparison
+from sfusion.harness.studies.history.page import render_history
+from sfusion.harness.studies.history.record import HistoryRecord
+from sfusion.harness.studies.history.selecting import ScenarioHistory
+from sfusion.harness.studies.sweep.axes import Axis
+from sfusion.harness.studies.sweep.grid import Grid, GridSample, Measured
+from sfusion.harness.studies.sweep.page import render_sweep
+from sfusion.harness.studies.sweep.result import SweepResult
 from tests.harness.reports.conftest import Opened
 from tests.harness.reports.synthetic import PLANTED, Simulation, broken_run, held_run
 

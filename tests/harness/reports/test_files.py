@@ -6,7 +6,7 @@ import dataclasses
 import json
 from xml.etree import ElementTree
 
-from sfusion.harness.promises.verdict import Verdict
+from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, headline, junit, markdown, summary, summary_json
 from tests.harness.reports.synthetic import PLANTED, broken_run, held_run
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sfusion.harness.promises.verdict import Verdict
+from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, RunReporter
 from tests.harness.reports.synthetic import broken_run, held_run
 

@@ -13,7 +13,6 @@ import pytest
 from sfusion.fakes.faults import parse_rules
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy, problems
-from sfusion.harness.commands.serve_sglang import read_policy
 from sfusion.harness.rollouts import (
     RolloutCounts,
     RolloutPlan,
@@ -23,7 +22,8 @@ from sfusion.harness.rollouts import (
     sample_text,
     write_step,
 )
-from sfusion.harness.viewer import open_dump
+from sfusion.harness.rollouts.viewer import open_dump
+from sfusion.harness.serving.serve_sglang import read_policy
 from sfusion_tools.gsm8k import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, RolloutLimits, format_parser
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool

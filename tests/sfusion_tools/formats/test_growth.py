@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.benching.texts import SHAPES, TOOLS, argument, parse
+from benchmarks.texts import SHAPES, TOOLS, argument, parse
 from sfusion_tools.formats import Format, Parsed, RenderError, Toolbox, format_names, get_format, text_reader
 from sfusion_tools.formats.jsontext import DEEPEST
 from sfusion_tools.formats.text_reader import TextReader

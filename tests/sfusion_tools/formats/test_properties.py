@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.benching.texts import argument
+from benchmarks.texts import argument
 from sfusion_tools.formats import Parsed, RenderError, format_names, get_format
 
 SNIPPETS = st.sampled_from(

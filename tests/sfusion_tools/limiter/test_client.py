@@ -8,7 +8,7 @@ import math
 import pytest
 import uvloop
 
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.errors import PermitTimeout
 from sfusion_tools.limiter import (

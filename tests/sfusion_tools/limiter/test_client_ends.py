@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import LimiterClosed
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll

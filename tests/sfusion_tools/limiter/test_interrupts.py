@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, client, client_core, local_host
 
 LEASE = 6.0

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sfusion.harness.worlds.virtual_time import VirtualTimeLoop, run_virtually
+from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion_tools.errors import LimiterError, LimiterUnreachable, PermitTimeout
 from sfusion_tools.limiter import Limiter, LimiterHost, LimiterSettings, LocalTransport, local_host
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll

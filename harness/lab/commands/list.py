@@ -1,0 +1,78 @@
+"""``sfusion list``: which scenarios there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfusion.harness.commandline.json_answer import JsonFile, is_stdout, problem_as_dict, write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sfusion.harness.lab.scenarios import Scenario
+
+
+def list_scenarios(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Files or folders; by default the bundled scenarios."),
+    ] = None,
+    incidents: Annotated[
+        bool, typer.Option("--incidents", help="List only scenarios that reproduce a report, with the report.")
+    ] = False,
+    names_only: Annotated[bool, typer.Option("--names", help="Print only names, one per line.")] = False,
+    json: JsonFile = None,
+) -> None:
+    """List scenarios with their worlds, their number of cells and what they are about."""
+    from sfusion.harness.lab.scenarios import ScenarioError, read_files, scenario_files
+
+    found, problems = read_files(scenario_files(paths or []))
+    listed = {file: cells for file, cells in found.items() if cells[0].incident or not incidents}
+    if json is not None:
+        scenarios = [_as_dict(file, cells) for file, cells in listed.items()]
+        write_json(json, {"scenarios": scenarios, "problems": [problem_as_dict(one) for one in problems]})
+    if not is_stdout(json):
+        _print(list(listed.values()), incidents=incidents, names_only=names_only)
+    if problems:
+        raise ScenarioError(problems)
+
+
+def _as_dict(file: Path, cells: list[Scenario]) -> dict[str, Any]:
+    first = cells[0]
+    return {
+        "scenario": first.scenario,
+        "about": " ".join(first.about.split()),
+        "file": str(file),
+        "worlds": first.worlds,
+        "cells": [cell.title for cell in cells],
+        "promises": [promise.name for promise in first.promises],
+        "incident": list(first.incident),
+    }
+
+
+def _print(listed: list[list[Scenario]], *, incidents: bool, names_only: bool) -> None:
+    if incidents and not names_only:
+        _print_incidents([cells[0] for cells in listed])
+        return
+    for first, *others in listed:
+        if names_only:
+            typer.echo(first.scenario)
+            continue
+        size = f"{len(others) + 1} cells" if others else "1 cell"
+        typer.echo(f"{first.scenario}  ({', '.join(first.worlds)}; {size})")
+        typer.echo(f"    {' '.join(first.about.split())}")
+        if first.incident:
+            typer.echo(f"    reported in {', '.join(first.incident)}")
+
+
+def _print_incidents(scenarios: list[Scenario]) -> None:
+    """Print one line per scenario: id, report (and how many more), about."""
+    rows = [("id", "incident", "about")]
+    for one in scenarios:
+        first, *more = one.incident
+        rows.append((one.scenario, f"{first} +{len(more)}" if more else first, " ".join(one.about.split())))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, report, about in rows:
+        typer.echo(f"{name:<{widths[0]}}  {report:<{widths[1]}}  {about}")

@@ -1,0 +1,79 @@
+"""``sfusion replay``: run a recorded run again and compare the journals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def replay(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, as written by --out.")],
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Let the runs run what their files name: code and tool classes.")
+    ] = False,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED|priority:SEED[:CHANGES]",
+            help="Use another schedule than the recorded one; journals are then not compared.",
+        ),
+    ] = None,
+) -> None:
+    """Run recorded runs again.
+
+    Exit code 0 if every journal is the same and every promise held, 1 if not, 2 if a file is damaged or not trusted, 3
+    if something outside is missing.
+    """
+    from dataclasses import replace
+
+    from sfusion.harness.errors import BadOption
+    from sfusion.harness.lab.journal import first_difference
+    from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
+    from sfusion.harness.lab.runs.directory import SCENARIO
+    from sfusion.harness.lab.scenarios.library import JOURNAL
+    from sfusion.harness.lab.scenarios.schedule import read_schedule
+
+    codes = {0}
+    other = None if schedule is None else read_schedule(schedule)
+    for folder in [one for run in runs for one in _folders(run, JOURNAL)]:
+        task, recorded, _ = read_run(folder)
+        task = replace(task, trusted=trust)
+        if real := recorded.header.get("sandboxes"):
+            raise BadOption(
+                f"{folder} was run against {', '.join(real)}, which cannot be replayed; run it again with "
+                f"sfusion run {folder / SCENARIO} --sandbox TARGET"
+            )
+        if other is not None and task.world != "sim":
+            raise BadOption(f"--schedule: {folder} was run in world {task.world}, where the machines decide the order")
+        (task,) = adapt_tasks([task], schedule=other)
+        result = run_one(task)
+        codes.add(result.exit_code)
+        if result.error:
+            typer.echo(f"{task.name}: {result.error}")
+            continue
+        found = first_difference(recorded, result.journal)
+        if other is not None:
+            typer.echo(f"{task.name}: with schedule {schedule}: {result.state}")
+        elif found is None:
+            typer.echo(f"{task.name}: the same journal ({result.digest}), {result.state}")
+        elif task.world != "sim":
+            text = f"world {task.world} is not deterministic, so journals are not compared; this run: {result.state}"
+            typer.echo(f"{task.name}: {text}")
+        else:
+            codes.add(1)
+            typer.echo(f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n  now  {found[2]}")
+            if recorded.header.get("sfusion") != result.journal.header["sfusion"]:
+                typer.echo(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
+        for verdict in result.verdicts:
+            if verdict.failed:
+                typer.echo(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
+    raise typer.Exit(1 if 1 in codes else max(codes))
+
+
+def _folders(run: Path, journal: str) -> list[Path]:
+    """The folder itself, or the runs below a folder that was given to --out."""
+    if (run / journal).is_file() or not run.is_dir():
+        return [run]
+    return sorted(path.parent for path in run.glob(f"*/{journal}")) or [run]

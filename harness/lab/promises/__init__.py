@@ -1,0 +1,10 @@
+"""Promises: what must hold in a run. Each is judged by a pure function of the journal."""
+
+from __future__ import annotations
+
+from sfusion.harness.lab.promises.base import PROMISES, Promise
+from sfusion.harness.lab.promises.registry import judge, read_promise
+from sfusion.harness.lab.promises.story import CallStory, Story
+from sfusion.harness.lab.promises.verdict import State, Verdict
+
+__all__ = ["PROMISES", "CallStory", "Promise", "State", "Story", "Verdict", "judge", "read_promise"]

@@ -1,0 +1,379 @@
+"""Promises about calls: how often and how they end, how long they take, how many attempts they make."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from sfusion.fakes.faults import Seconds
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.promises.base import Promise, evidence
+from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
+from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion_tools.errors import near
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.wording import counted
+
+_SLACK = 1e-5
+"""Journal times are rounded to microseconds."""
+_SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
+
+
+class EveryCallEndsOnce(Promise):
+    """Every call ends exactly once, and sends nothing after its end. Calls of a killed worker are lost with it and
+    excused, and so are calls that no worker was left to make."""
+
+    needs = "ending"
+
+    def judge(self, story: Story) -> Verdict:
+        if not story.made:
+            return self.unknown("no call was made")
+        on_the_way = _SLACK if story.journal.header.get("world") == "sim" else _ON_THE_WAY
+        wrong: list[tuple[str, list[Event]]] = []
+        for call in story.made:
+            ended = len(call.endings)
+            if ended != 1:
+                how = "never ended" if ended == 0 else f"ended {ended} times"
+                wrong.append((f"call {call.call} {how}", evidence(call)))
+                continue
+            if (late := _sent_late(call, on_the_way)) is not None:
+                text = f"call {call.call} sent a request {late['at'] - call.endings[0]['at']:.3g} s after it had ended"
+                wrong.append((text, [call.endings[0], late]))
+                continue
+            started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
+            if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
+                text = f"was started {counted(started, 'time')} and ended {counted(over, 'time')} by the client"
+                wrong.append((f"call {call.call} {text}", evidence(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        made = len(story.made)
+        not_made = (story.began.get("calls") or made) - made
+        callers = {call.called["worker"] for call in story.made if call.called is not None}
+        if not_made > 0 and not callers <= story.deaths.keys():
+            return self.broken(f"only {made} of {made + not_made} calls were ever made", story.world[-3:])
+        lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
+        excused = f"; {lost} lost with their worker" if lost else ""
+        excused += f"; {not_made} not made, because no worker was left" if not_made > 0 else ""
+        return self.held(f"{counted(made, 'call')}, each ended once{excused}")
+
+
+_ON_THE_WAY = 0.5
+"""Seconds that a request may take to the sandbox where time is real."""
+
+
+def _sent_late(call: CallStory, on_the_way: float) -> Event | None:
+    """Return the first request that was sent for a call after it had ended and whose client was there to read on."""
+    end = call.endings[0]
+    if end["event"] == "lost":
+        return None
+    read_on = {attempt_of(one) for one in call.server if one["event"] == "answered" and not one.get("client_gone")}
+    late = (one for one in call.of_server("arrived") if one["at"] > end["at"] + on_the_way)
+    return next((one for one in late if attempt_of(one) in read_on), None)
+
+
+def _amount(value: Any) -> Any:
+    if value in ("all", "none", "some") or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    if isinstance(value, str) and _SHARE.fullmatch(value.strip()):
+        return value.strip()
+    raise ValueError(
+        f"{value!r} is not an amount; use all, none, some, a number, 'at least 5', 'at most 2%' or 'at least 90%'"
+    )
+
+
+Amount = Annotated[int | str, BeforeValidator(_amount)]
+
+
+class Outcomes(Promise):
+    """Calls end as stated: `{ok: all}`, `{ok: at least 90%, throttled: some}`. Outcomes that are not named must not
+    occur, and neither must calls that never end. Calls cancelled by their caller count only if `cancelled` is named;
+    calls lost with their worker never count. For a tool that states no outcome, the sandbox's ledger says which calls
+    got the result of their program; the others count as any infrastructure failure that is named.
+    """
+
+    needs = "ending"
+
+    expected: dict[str, Amount] = Field(min_length=1, description="how many calls end with which outcome")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _direct(cls, value: Any) -> Any:
+        return value if isinstance(value, dict) and set(value) == {"expected"} else {"expected": value}
+
+    @model_validator(mode="after")
+    def _known(self) -> Outcomes:
+        known = [outcome.value for outcome in Outcome]
+        for key in self.expected:
+            if key not in known:
+                raise ValueError(f"{key!r} is not an outcome; {near(key, known)}")
+        return self
+
+    def judge(self, story: Story) -> Verdict:
+        found: Counter[str] = Counter()
+        example: dict[str, list[Event]] = {}
+        for call in story.made:
+            outcome = self._outcome(call)
+            if outcome is not None:
+                found[outcome] += 1
+                example.setdefault(outcome, evidence(call))
+        total = sum(found.values())
+        if _UNCLEAR in found:
+            why = "the tool states no outcome, and nobody else knows how real code ended"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
+        if not total:
+            return self.unknown("no call ended with an outcome")
+        summary = ", ".join(f"{name} {count}" for name, count in found.most_common())
+        for outcome in found:
+            if outcome not in self.expected:
+                text = (
+                    f"{found[outcome]} of {total} calls ended {outcome}, which the promise does not allow ({summary})"
+                )
+                return self.broken(text, example[outcome], found[outcome])
+        unclear = sum(name not in PROGRAM_OUTCOMES for name in self.expected) > 1 and not story.states_outcomes
+        for outcome, amount in self.expected.items():
+            if unclear and outcome not in PROGRAM_OUTCOMES:
+                continue  # nobody can say which of several failures it was
+            if not _fits(amount, found[outcome], total):
+                text = f"{found[outcome]} of {total} calls ended {outcome}, promised {amount} ({summary})"
+                others = next((example[name] for name in found if name != outcome), example.get(outcome, []))
+                return self.broken(text, others)
+        return self.held(summary)
+
+    def _outcome(self, call: CallStory) -> str | None:
+        """Return how a call counts; None if it does not."""
+        returned = call.returned
+        if returned is None:
+            how = call.endings[0]["event"] if call.endings else _UNFINISHED
+            return how if how == _UNFINISHED or (how == "cancelled" and how in self.expected) else None
+        if returned.get("raised"):
+            return f"raised {returned['raised']}"
+        stated: str | None = returned.get("outcome")
+        if stated is not None:
+            return stated
+        kind = call.intent.get("kind")
+        if kind == "bad_arguments" or (call.results and kind in PROGRAM_OUTCOMES):
+            return str(kind)
+        if kind not in (*PROGRAM_OUTCOMES, "sandbox_error"):
+            return "ok" if call.results and set(self.expected) == {"ok"} else _UNCLEAR
+        infrastructure = (
+            name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments", "cancelled")
+        )
+        return next(infrastructure, "infrastructure failure")
+
+
+_UNFINISHED, _UNCLEAR = "unfinished", "unclear"
+
+
+def _fits(amount: int | str, count: int, total: int) -> bool:
+    match amount:
+        case "all":
+            return count == total
+        case "none":
+            return count == 0
+        case "some":
+            return count > 0
+        case int():
+            return count == amount
+    found = _SHARE.fullmatch(amount)
+    assert found is not None
+    bound = float(found[2]) * (total / 100 if found[3] else 1)
+    if found[1] == "at least ":
+        return count >= bound - 1e-9
+    if found[1] == "at most ":
+        return count <= bound + 1e-9
+    return abs(count - bound) < 0.5
+
+
+class AttemptsPerCall(Promise):
+    """No call makes more HTTP requests than `at_most` or fewer than `at_least`. Requests answered with 429 and
+    Retry-After do not count towards `at_most`: the sandbox was full and said when to come back."""
+
+    needs = "ending"
+
+    at_most: int | None = Field(None, ge=0, description="maximum number of requests for one call")
+    at_least: int | None = Field(None, ge=0, description="minimum number of requests for a call that returned")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        return {"at_most": value}
+
+    @model_validator(mode="after")
+    def _something(self) -> AttemptsPerCall:
+        if self.at_most is None and self.at_least is None:
+            raise ValueError("give at_most or at_least")
+        return self
+
+    def judge(self, story: Story) -> Verdict:
+        # Counted at the sandbox for clients that do not report their attempts; it does not see refused connections.
+        wrong: list[tuple[str, list[Event]]] = []
+        most = unseen = 0
+        for call in story.made:
+            if not story.has_client and not call.server and self.at_least:
+                unseen += 1
+                continue
+            made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
+            counting = made - _orders_to_wait(call)
+            most = max(most, counting)
+            if self.at_most is not None and counting > self.at_most:
+                bound = f"at most {self.at_most}"
+            elif self.at_least is not None and made < self.at_least and call.returned is not None:
+                bound = f"at least {self.at_least}"
+            else:
+                continue
+            wrong.append((f"call {call.call} made {counted(made, 'attempt')}, {bound} promised", evidence(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not story.made:
+            return self.unknown("no call was made")
+        if unseen == len(story.made):
+            return self.not_applicable("the sandbox saw no attempt, and the tool reports none")
+        return self.held(f"at most {counted(most, 'attempt')} per call")
+
+
+def _orders_to_wait(call: CallStory) -> int:
+    if call.server:
+        sent = [one for one in call.server if one.get("retry_after") is not None]
+        # The client may have read the head of one whose body broke off.
+        return len([one for one in sent if one["event"] == "unanswered" or one["status"] == 429])
+    # Code without a mark, as in a malformed call: the sandbox does not know whose it is.
+    asked = {one["attempt"] for one in call.of_client("backing_off") if one["asked"] is not None}
+    ended = call.of_client("attempt_ended")
+    return len([one for one in ended if one["attempt"] in asked and one.get("status") == 429])
+
+
+class RetryAfterHonoured(Promise):
+    """After a Retry-After header, the same call is not sent again earlier than that. Judged at the sandbox; unknown if
+    no call is sent again at all."""
+
+    needs = "ending"
+
+    def judge(self, story: Story) -> Verdict:
+        asked = again = 0
+        wrong: list[tuple[str, list[Event]]] = []
+        for call in story.made:  # code without a mark cannot be told apart from that of other calls
+            until, why = -1.0, None
+            broken_off = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
+            read = {id(one) for one in call.answers if attempt_of(one) not in broken_off}
+            for event in call.server:
+                if event["event"] == "arrived" and why is not None:
+                    again += 1
+                    if event["at"] < until - _SLACK:
+                        early = until - event["at"]
+                        text = f"call {call.call} was sent again {early:.3g} s before its Retry-After was over"
+                        wrong.append((text, [why, event]))
+                wait = _seconds(event.get("retry_after")) if id(event) in read else None
+                if wait is not None:
+                    asked += 1
+                    until, why = event["at"] + wait, event
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not asked:
+            return self.unknown("the sandbox never sent Retry-After")
+        if not again:
+            return self.unknown(f"{counted(asked, 'Retry-After header')}, but no call was sent again")
+        headers = "1 Retry-After header was" if asked == 1 else f"{asked} Retry-After headers, all"
+        return self.held(f"{headers} respected")
+
+
+def _seconds(text: Any) -> float | None:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None  # absent, or a date, which means nothing in virtual time
+
+
+class DeadlineHonoured(Promise):
+    """Every call ends within its deadline: the tool's own, or `within`. Waiting for a permit does not count."""
+
+    needs = "ending"
+
+    within: Seconds | None = Field(
+        None, description="seconds from start to end of a call, without the time it waits for a permit"
+    )
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        return {"within": value}
+
+    def judge(self, story: Story) -> Verdict:
+        wrong: list[tuple[str, list[Event]]] = []
+        longest = 0.0
+        last = story.journal.events[-1]["at"] if story.journal.events else 0.0
+        judged = unbounded = 0
+        for call in story.made:
+            allowed = self.within or (call.called or {}).get("allowed")
+            if allowed is None:
+                unbounded += 1
+                continue
+            if call.endings and (call.endings[0]["event"] == "lost" or _gave_up_waiting(call)):
+                continue
+            judged += 1
+            since = call.called["at"] if call.called else 0.0
+            until = call.endings[0]["at"] if call.endings else last
+            waited = sum(event["waited"] for event in call.of_client("permit_granted"))
+            returned = call.returned
+            if returned is not None and returned.get("waited") is not None:
+                waited = max(waited, returned["waited"])
+            took = until - since - waited
+            longest = max(longest, took)
+            # Besides the wait itself, messages to the limiter take time.
+            if took > allowed + _SLACK + 0.05 * (1 + len(call.client)):
+                wrong.append((f"call {call.call} took {took:.4g} s, its deadline was {allowed:g} s", evidence(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if unbounded:
+            why = "the tool's deadline is not known, and the promise does not state `within`"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
+        if not judged:
+            return self.unknown("no call ended")
+        return self.held(f"the longest call took {longest:.3g} s, not counting waits for a permit")
+
+
+def _gave_up_waiting(call: CallStory) -> bool:
+    """Was the call cancelled while it waited for a permit? How long it had waited is not reported then."""
+    started, ended = len(call.of_client("attempt_started")), len(call.of_client("attempt_ended"))
+    return call.endings[0]["event"] == "cancelled" and bool(call.client) and started == ended
+
+
+class NoDuplicateExecution(Promise):
+    """The program of a call is executed at most once (or `at_most` times), according to the sandbox's ledger.
+
+    With a real sandbox only the forwarded requests can be counted. If there are more than promised, the result is
+    unknown, because only the sandbox knows whether the program ran each time.
+    """
+
+    needs = "ending"
+
+    at_most: int = Field(1, ge=1, description="maximum number of executions of one call")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        return {"at_most": value}
+
+    def judge(self, story: Story) -> Verdict:
+        wrong: list[tuple[str, list[Event]]] = []
+        ran = forwarded = 0
+        for call in story.made:
+            starts, passed_on = call.of_server("started"), len(call.of_server("forwarded"))
+            ran += bool(starts)
+            forwarded += bool(passed_on)
+            if passed_on > self.at_most:
+                return self.unknown(
+                    f"call {call.call} was forwarded {passed_on} times; only the sandbox knows how often it ran"
+                )
+            if len(starts) > self.at_most:
+                text = (
+                    f"the program of call {call.call} was executed {len(starts)} times, at most {self.at_most} promised"
+                )
+                wrong.append((text, starts))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        times = "once" if self.at_most == 1 else f"{self.at_most} times"
+        if forwarded:
+            return self.held(f"{counted(forwarded, 'program')} forwarded, none more than {times}")
+        if not ran:
+            return self.unknown("nothing was executed")
+        return self.held(f"{counted(ran, 'program')} ran, none more than {times}")

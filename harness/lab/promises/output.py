@@ -1,0 +1,139 @@
+"""Promises about the output of programs in tool messages: its size, what is cut, and stderr."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.promises.base import Promise, evidence
+from sfusion.harness.lab.promises.cut_marks import cut_marks, numbers_in
+from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
+from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion_tools.sandbox.text import plain
+from sfusion_tools.wording import counted
+
+_TRIMMED = 16
+"""Characters that a tool may strip from an output without cutting it."""
+
+
+class OutputBounded(Promise):
+    """No tool message is longer than `at_most` characters, however much a program prints."""
+
+    at_most: int = Field(100_000, ge=1, description="longest tool message, in characters")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        return {"at_most": value}
+
+    def judge(self, story: Story) -> Verdict:
+        wrong: list[tuple[str, list[Event]]] = []
+        longest = printed = 0
+        for call in story.made:
+            if call.returned is None:
+                continue
+            chars = call.returned.get("chars", 0)
+            longest = max(longest, chars)
+            printed = max(printed, (_printed(call) or 0) + _added(call) if call.succeeded else 0)
+            if chars > self.at_most:
+                text = (
+                    f"the tool message of call {call.call} has {chars:,} characters, promised at most {self.at_most:,}"
+                )
+                wrong.append((text, evidence(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if printed <= self.at_most:
+            return self.unknown(f"no program printed more than {self.at_most:,} characters")
+        return self.held(f"a program printed {printed:,} characters, the longest tool message has {longest:,}")
+
+
+class CutsMarked(Promise):
+    """A tool message that shows only a part of the output says so, and how many characters are missing or how many
+    there were."""
+
+    def judge(self, story: Story) -> Verdict:
+        wrong: list[tuple[str, list[Event]]] = []
+        cut = 0
+        for call in story.made:
+            returned, size = call.returned, _printed(call)
+            if returned is None or not size or not call.succeeded or _lost_at_the_sandbox(call, "stdout"):
+                continue
+            size += _added(call)
+            missing = size - returned.get("chars", 0)
+            if missing <= _TRIMMED:
+                continue
+            cut += 1
+            marks = returned.get("cut_marks") or "\n".join(cut_marks(returned.get("text") or ""))
+            numbers = numbers_in(marks)
+            if not any(0.9 * missing <= number <= 1.1 * size + 200 for number in numbers):
+                how = f"says {marks[:80]!r}" if marks else "does not say so"
+                text = f"the tool message of call {call.call} lacks {missing:,} of {size:,} characters, but it {how}"
+                wrong.append((text, evidence(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not cut:
+            return self.unknown("no output was cut")
+        return self.held(f"{counted(cut, 'tool message')} cut, all marked with how much")
+
+
+class StderrShown(Promise):
+    """What a program or a compiler writes to stderr reaches the model, also beside a long stdout."""
+
+    def judge(self, story: Story) -> Verdict:
+        wrong: list[tuple[str, list[Event]]] = []
+        judged = 0
+        for call in story.made:
+            lines = [line.strip() for line in plain(call.intent.get("errors", "")).splitlines() if line.strip()]
+            returned = call.returned
+            if returned is None or not lines or not call.succeeded or _lost_at_the_sandbox(call, "stderr"):
+                continue
+            text = plain(returned.get("text") or "")
+            is_whole = returned.get("chars", 0) <= len(text) and not cut_marks(text)
+            if not is_whole and any(_buries(one, call, lines[0], returned) for one in _spoiled(call)):
+                continue
+            judged += 1
+            shown = text + plain(returned.get("tail") or "")
+            # A long text is kept in part; of one that is cut, the model may see one end.
+            sought = lines if is_whole else (lines[0], lines[-1])
+            if not (all if sought is lines else any)(line in shown for line in sought):
+                sentence = f"call {call.call} wrote {lines[-1][:60]!r} to stderr, but the tool message is {text[:60]!r}"
+                wrong.append((sentence, evidence(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not judged:
+            return self.unknown("no program wrote to stderr, or not where it could be seen")
+        return self.held(f"{counted(judged, 'program')} wrote to stderr, all shown")
+
+
+def _printed(call: CallStory) -> int | None:
+    """Return how many characters the sandbox passes on of what the program prints; None if that is not known."""
+    intent = call.intent
+    if intent.get("kind") not in ("ok", "program_error"):
+        return None
+    size: int = intent.get("size") or len(plain(intent.get("early", "") + intent.get("prints", "")))
+    return size
+
+
+def _spoiled(call: CallStory) -> list[Event]:
+    given = {attempt_of(one) for one in call.results}
+    return [one for one in call.of_server("strike") if one["kind"] == "output" and attempt_of(one) in given]
+
+
+def _buries(fault: Event, call: CallStory, line: str, returned: Event) -> bool:
+    """Is what the program wrote to stderr amid what it printed and what a fault added, where a long text is cut?"""
+    if fault.get("stream") != "stderr":
+        return fault.get("stream") == "both"
+    text, printed = returned.get("text") or "", _printed(call) or 0
+    is_cut = bool(returned.get("cut_marks") or cut_marks(text))
+    is_long = returned.get("chars", 0) >= printed + _added(call)
+    return printed + len(line) >= len(text) and (is_cut or is_long)
+
+
+def _added(call: CallStory) -> int:
+    return sum(one.get("size", 0) * (2 if one.get("stream") == "both" else 1) for one in _spoiled(call))
+
+
+def _lost_at_the_sandbox(call: CallStory, stream: str) -> bool:
+    """Did a fault take away what the program wrote there?"""
+    return any(one["what"] != "huge" and one.get("stream") in (stream, "both") for one in _spoiled(call))

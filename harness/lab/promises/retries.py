@@ -1,0 +1,228 @@
+"""Promises about retries: what is sent again, when, and what a call holds meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pydantic import Field
+
+from sfusion.fakes.faults import Seconds
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.promises.base import Promise
+from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
+from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion_tools.wording import counted
+
+_TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
+_TOGETHER = 0.005
+"""Seconds within which things happen together."""
+_SAME = 0.001
+"""Seconds within which pauses are the same, however short they are."""
+
+
+class OnlyTransientRetried(Promise):
+    """Only what may succeed next time is sent again: not the result of a program, whatever it is, nor a 500, nor a
+    request that was refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if all went well."""
+
+    needs = "ending"
+
+    def judge(self, story: Story) -> Verdict:
+        final = 0
+        wrong: list[tuple[str, list[Event]]] = []
+        crashes = {(one.get("sandbox"), one["at"]) for one in story.server if one["event"] == "crash"}
+        for call in story.made:
+            results = {attempt_of(one) for one in call.results}
+            # What was under way when the body was cut or the sandbox crashed did not reach the client.
+            lost = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
+            lost |= {attempt_of(one) for one in call.server if (one.get("sandbox"), one["at"]) in crashes}
+            answers = {id(one) for one in call.answers if attempt_of(one) not in lost}
+            answer: Event | None = None
+            for event in call.server:
+                if event["event"] == "arrived" and answer is not None:
+                    what = "the result of its program" if answer["status"] == 200 else f"status {answer['status']}"
+                    wrong.append((f"call {call.call} was sent again after {what}", [answer, event]))
+                    break
+                if id(event) in answers:
+                    status = event["status"]
+                    if attempt_of(event) in results if status == 200 else _is_final(status):
+                        answer = event
+                        final += status != 200 or call.intent.get("kind") != "ok"
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not final:
+            return self.unknown("no request was refused and no program failed, so nothing could be retried in vain")
+        return self.held(f"{counted(final, 'final answer')}, none retried")
+
+
+def _is_final(status: int) -> bool:
+    return (400 <= status < 500 or status == 500) and status not in _TRANSIENT
+
+
+class RetriesSpread(Promise):
+    """Calls that were refused together do not come back together: most of a group of at least four return at
+    different moments. Judged by the pauses that our client reports, for other tools by the requests at the sandbox."""
+
+    needs = "ending"
+
+    def judge(self, story: Story) -> Verdict:
+        groups: list[list[_Return]] = []
+        for one in sorted(_returns(story), key=lambda one: one.refused["at"]):
+            if not groups or one.refused["at"] - groups[-1][0].refused["at"] > _TOGETHER:
+                groups.append([])
+            groups[-1].append(one)
+        groups = [group for group in groups if len(group) > 3]
+        wrong: list[tuple[str, list[Event]]] = []
+        for group in groups:
+            herd = _herd(group, story.has_client)
+            if len(herd) > 3 and len(herd) * 2 > len(group):
+                many = f"{len(herd)} of {len(group)} calls"
+                text = f"{many} that were refused at {group[0].refused['at']:g} s came back together"
+                wrong.append((f"{text} at {herd[0].again:.4g} s", [one.refused for one in herd]))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not groups:
+            return self.unknown("no four calls were refused together and sent again")
+        return self.held(f"{counted(len(groups), 'group')} of calls refused together, all spread")
+
+
+class _Return(NamedTuple):
+    refused: Event
+    again: float
+    """When the call comes back."""
+
+    @property
+    def pause(self) -> float:
+        return self.again - float(self.refused["at"])
+
+
+def _herd(group: list[_Return], has_client: bool) -> list[_Return]:
+    """Return the most that came back together, or whose client chose the same pause.
+
+    Short pauses that a client drew are near to each other by chance, so what is together depends on their length.
+    """
+    if not has_client:
+        return _nearest(group, lambda one: one.again, _TOGETHER)
+    drawn = min(one.pause - (one.refused["asked"] or 0.0) for one in group)
+    width = min(max(drawn / 100, _SAME), _TOGETHER)
+    return max(_nearest(group, lambda one: one.again, width), _nearest(group, lambda one: one.pause, width), key=len)
+
+
+def _nearest(group: list[_Return], place: Callable[[_Return], float], width: float) -> list[_Return]:
+    """Return as many as possible whose places differ by no more than this width."""
+    ordered = sorted(group, key=place)
+    best, start = (0, 0), 0
+    for end, one in enumerate(ordered, 1):
+        while place(one) - place(ordered[start]) > width:
+            start += 1
+        best = max(best, (start, end), key=lambda pair: pair[1] - pair[0])
+    return ordered[slice(*best)]
+
+
+def _returns(story: Story) -> Iterator[_Return]:
+    if story.has_client:
+        for call in story.made:
+            for event in call.of_client("backing_off"):
+                yield _Return(event, event["at"] + event["seconds"])
+        return
+    # A request that was waiting for another one to end did not choose its moment; one without any pause did.
+    freed: dict[int, set[str]] = {}
+    limit, in_flight = story.began.get("limit"), 0
+    for one in story.server:
+        if one["event"] == "arrived":
+            in_flight += 1
+        elif one["event"] in ("answered", "unanswered"):
+            if in_flight >= limit if limit is not None else one["event"] == "answered":
+                freed.setdefault(round(one["at"] / _TOGETHER), set()).add(one["call"])
+            in_flight -= 1
+    for call in story.made:
+        for refused, again in _retries(call):
+            at_once = again["at"] - refused["at"] <= _TOGETHER
+            if at_once or freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
+                yield _Return(refused, again["at"])
+
+
+def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
+    """Yield the answers that refused a request for now, each with the next request of the call."""
+    slow = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
+    refusals = {id(one) for one in call.answers if one["status"] in _TRANSIENT and attempt_of(one) not in slow}
+    refused: Event | None = None
+    for event in call.server:
+        if event["event"] == "arrived" and refused is not None:
+            yield refused, event
+            refused = None
+        elif id(event) in refusals:
+            refused = event
+
+
+class NoPermitWhileBackingOff(Promise):
+    """A call that was refused and waits before its next attempt holds no permit for longer than `at_most`, since others
+    could use it. For other tools: while calls wait to be sent again and fewer than the tool's limit are in flight,
+    those that were never sent do not wait longer than `at_most`."""
+
+    needs = "ending"
+
+    at_most: Seconds = Field(1.0, description="how long a permit may stay unused")
+
+    def judge(self, story: Story) -> Verdict:
+        if story.foreign:
+            return self._at_the_sandbox(story)
+        if not any(call.of_client("permit_granted") for call in story.made):
+            return self.unknown("the tool took no permits")
+        refused = 0
+        wrong: list[tuple[str, list[Event]]] = []
+        for call in story.made:
+            releases = call.of_client("permit_released")
+            for answer in call.of_server("answered"):
+                back = next((one for one in releases if one["at"] >= answer["at"] - _TOGETHER), None)
+                if answer["status"] not in _TRANSIENT or answer.get("client_gone") or back is None:
+                    continue
+                refused += 1
+                held = back["at"] - answer["at"]
+                if held > self.at_most:
+                    text = f"call {call.call} kept permit {back['permit']} for {held:.3g} s after status"
+                    wrong.append((f"{text} {answer['status']}", [answer, back]))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not refused:
+            return self.unknown("no request was refused for now")
+        return self.held(f"{counted(refused, 'request')} refused for now, the permit released each time")
+
+    def _at_the_sandbox(self, story: Story) -> Verdict:
+        limit = story.began.get("limit")
+        if limit is None:
+            return self.not_applicable("the limit is not known: the tool does not state a rate_limit")
+        pausing: dict[str, Event] = {}
+        unsent: dict[str, Event] = {}
+        flying: set[tuple[object, ...]] = set()
+        idle: float | None = None
+        seen = False
+        for event in story.journal.events:
+            name = str(event.get("call"))
+            if idle is not None and event["at"] - idle > self.at_most:
+                held, waiting = next(iter(pausing.values())), next(iter(unsent.values()))
+                text = (
+                    f"from {idle:g} s call {waiting['call']} was not sent for {event['at'] - idle:.3g} s, with "
+                    f"{len(flying)} in flight and a limit of {limit}: call {held['call']} was waiting to be sent again"
+                )
+                return self.broken(text, [held, waiting, event])
+            match event["source"], event["event"]:
+                case "world", "called" if event["intent"].get("kind") != "bad_arguments":
+                    unsent[event["intent"].get("mark") or name] = event
+                case "world", "returned" | "cancelled" | "lost":
+                    unsent.pop(name, None)
+                    pausing.pop(name, None)
+                case "server", "arrived":
+                    unsent.pop(name, None)
+                    pausing.pop(name, None)
+                    flying.add(attempt_of(event))
+                case "server", "answered" | "unanswered":
+                    flying.discard(attempt_of(event))
+                    if event["status"] in _TRANSIENT:
+                        pausing[name] = event
+                        seen = True
+            waits = pausing and unsent and len(flying) < limit
+            idle = (event["at"] if idle is None else idle) if waits else None
+        if not seen:
+            return self.unknown("no call was sent again")
+        return self.held("no call waited for one that was waiting itself")

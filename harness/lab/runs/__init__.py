@@ -1,0 +1,25 @@
+"""Runs: tasks are read, selected, adapted, played and judged; results are written to disk and read back."""
+
+from __future__ import annotations
+
+from sfusion.harness.errors import PromisesBroken
+from sfusion.harness.lab.runs.directory import read_run, write_run
+from sfusion.harness.lab.runs.python import run_scenario
+from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.lab.runs.runner import play, run_all, run_one
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, read_tasks, select_tasks
+
+__all__ = [
+    "PromisesBroken",
+    "RunResult",
+    "Task",
+    "adapt_tasks",
+    "play",
+    "read_run",
+    "read_tasks",
+    "run_all",
+    "run_one",
+    "run_scenario",
+    "select_tasks",
+    "write_run",
+]

@@ -1,0 +1,96 @@
+"""A run on disk: scenario.yaml, journal.ndjson and verdict.json, enough to replay it anywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.errors import CannotWrite, JournalError, ScenarioError
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises import Verdict
+from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.lab.runs.tasks import Task
+from sfusion.harness.lab.scenarios.library import JOURNAL
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.reading import read_scenarios
+from sfusion_tools.bounded_input import parse_json, read_bounded
+from sfusion_tools.errors import InputError
+
+_LARGEST_VERDICT = 50_000_000
+SCENARIO, VERDICT, PAGE = "scenario.yaml", "verdict.json", "report.html"
+
+
+def write_run(result: RunResult, out: Path) -> Path:
+    """Write one run below ``out`` and return its folder; raises CannotWrite.
+
+    The files of an older run go first, so that an interruption leaves no mixture of two runs.
+    """
+    folder = out / result.task.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (PAGE, VERDICT, JOURNAL):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise CannotWrite(f"{folder} cannot be written: {error.strerror or error}") from error
+    write_file(folder / SCENARIO, scenario_text(result.task.scenario))
+    result.journal.write(folder / JOURNAL)
+    write_file(folder / VERDICT, json.dumps(verdict_data(result), indent=2) + "\n")
+    return folder
+
+
+def verdict_data(result: RunResult) -> dict[str, Any]:
+    """Return the content of verdict.json."""
+    scenario = result.task.scenario
+    return {
+        "scenario": scenario.scenario,
+        "cell": scenario.cell,
+        "seed": scenario.seed,
+        "world": result.task.world,
+        "state": result.state,
+        "journal_digest": result.digest,
+        "events": len(result.journal.events),
+        "wall_seconds": round(result.wall_seconds, 3),
+        "error": result.error,
+        "difference": result.difference,
+        "verdicts": [verdict.as_dict() for verdict in result.verdicts],
+    }
+
+
+def scenario_text(scenario: Scenario) -> str:
+    """Return the cell as a scenario file of its own, without matrix and extends."""
+    head = f"# cell: {scenario.cell}\n" if scenario.cell else ""
+    return head + yaml.safe_dump(scenario.written, sort_keys=False, allow_unicode=True, width=120)
+
+
+def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
+    """Read a run back, as a task that is not trusted; raise ScenarioError if a file is missing."""
+    for name in (SCENARIO, JOURNAL):
+        if not (folder / name).is_file():
+            raise ScenarioError(
+                [f"{folder}: not a run: {name} is missing; give the folder of one scenario below --out"]
+            )
+    journal = Journal.read(folder / JOURNAL)
+    scenario = read_scenarios(folder / SCENARIO)[0]
+    scenario = scenario.named_cell(journal.header["cell"])
+    world = journal.header["world"]
+    if world not in scenario.worlds:
+        raise JournalError(f"{folder / JOURNAL}:1: world {world!r} is not one of its scenario: {scenario.worlds}")
+    return Task(scenario, world, folder / SCENARIO), journal, _read_verdicts(folder / VERDICT)
+
+
+def _read_verdicts(path: Path) -> list[Verdict]:
+    if not path.is_file():
+        return []
+    try:
+        data = parse_json(read_bounded(path, _LARGEST_VERDICT), str(path))
+        if not isinstance(data, dict) or not isinstance(data.get("verdicts"), list):
+            raise ValueError("expected a mapping with a list `verdicts`")
+        return [Verdict.from_dict(one) for one in data["verdicts"]]
+    except InputError as error:
+        raise JournalError(f"{error}; this is not a verdict, or not a whole one") from None
+    except ValueError as error:
+        raise JournalError(f"{path}: {error}; this is not a verdict, or not a whole one") from None

@@ -1,0 +1,51 @@
+"""The result of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises import Verdict
+from sfusion.harness.lab.runs.tasks import Task
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One cell that was run and judged."""
+
+    task: Task
+    journal: Journal
+    verdicts: list[Verdict]
+    wall_seconds: float
+    repeated: str | None = None
+    """With --twice: the digest of the second run."""
+    difference: str = ""
+    """With --twice: where the two runs differ."""
+    error: str = ""
+    """Why it could not be run."""
+    error_code: int = 0
+    """The exit code that the error stands for: it is not a broken promise."""
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the journal; computed when it is asked for, which takes as long as judging the run."""
+        return self.journal.digest()
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every promise held, 1 if not, and the code of the error if it could not be run."""
+        return self.error_code or (0 if self.ok else 1)
+
+    @property
+    def ok(self) -> bool:
+        """Did every promise hold, and did a second run write the same journal? Unknown is not a pass."""
+        return self.state == "held"
+
+    @property
+    def state(self) -> str:
+        """Return the worst of the verdicts: broken, unknown or held. Unknown if no promise applies."""
+        states = {verdict.state for verdict in self.verdicts}
+        if self.error or self.difference or "broken" in states:
+            return "broken"
+        return "unknown" if "unknown" in states or "held" not in states else "held"

@@ -1,0 +1,108 @@
+"""Plays tasks, in this process or in several, and judges them."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from sfusion.fakes.faults.pattern import slow_patterns
+from sfusion.harness.errors import HarnessError, ScenarioError, exit_code_of
+from sfusion.harness.lab.journal import Journal, first_difference
+from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.promises.registry import judge_story
+from sfusion.harness.lab.runs.effect import judge_effect, unknown
+from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.lab.runs.tasks import Task
+from sfusion.harness.lab.runs.trust import check_trusted
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.spreading import Workers, open_workers
+from sfusion_tools.errors import ConfigError, MissingExtra
+
+Player = Callable[[Scenario], Journal]
+
+
+def play(task: Task) -> Journal:
+    """Run a task in its world and return the journal."""
+    if task.world == "sim":
+        from sfusion.harness.lab.worlds import sim
+
+        return sim.run(task.scenario)
+    try:
+        from sfusion.harness.lab.worlds import ray
+    except ImportError as error:
+        raise MissingExtra("world ray", "ray", error) from error
+    return ray.run(task.scenario)
+
+
+def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
+    """Play and judge one task; with ``twice`` play it again and compare the journals byte by byte.
+
+    Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it instead of the task's
+    world, for example on a cluster that is already open.
+    """
+    check_trusted([task])
+    began = time.perf_counter()
+    scenario = task.scenario
+    try:
+        journal = player(scenario) if player else play(task)
+        again = (player(scenario) if player else play(task)) if twice else None
+        if slow_patterns:  # a fake answers the request with a 500, which says nothing about the tool
+            raise ScenarioError([f"{task.file or scenario.title}: {slow_patterns.popitem()[1]}"])
+    except (HarnessError, MissingExtra):
+        raise
+    except (Exception, SystemExit) as error:  # one run that cannot be played must not take the others with it
+        head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
+        took = time.perf_counter() - began
+        return RunResult(task, head, [], took, error=_sentence(error), error_code=exit_code_of(error))
+    story = Story(journal)
+    verdicts = [*judge_story(story, scenario.promises), *judge_effect(scenario, story)]
+    repeated, difference = None, ""
+    if again is not None:
+        repeated = again.digest()
+        found = first_difference(journal, again)
+        if found is not None:
+            difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
+    return RunResult(task, journal, verdicts, time.perf_counter() - began, repeated, difference)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, ConfigError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"the run failed with {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+
+
+def run_all(
+    tasks: Iterable[Task],
+    *,
+    jobs: int = 1,
+    twice: bool = False,
+    player: Player | None = None,
+    workers: Workers | None = None,
+) -> Iterator[RunResult]:
+    """Yield results in the order of the tasks, each as soon as it and those before it are done.
+
+    They run in ``jobs`` processes, or on ``workers`` that are already open; with a ``player``, in this process.
+    """
+    tasks = list(tasks)
+    run = partial(run_one, twice=twice, player=player)
+    few = 1 if player is not None else min(jobs, len(tasks))
+    with open_workers(max(1, few)) if workers is None or player is not None else nullcontext(workers) as found:
+        yield from _compared(found.map(run, tasks))
+
+
+def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
+    """Mark a cell of a matrix that is the same as another cell of its scenario."""
+    seen: dict[str, str] = {}
+    for result in results:
+        scenario = result.task.scenario
+        other = seen.setdefault(str(scenario.model_dump()), scenario.cell)
+        if other != scenario.cell:
+            same = unknown([f"cell `{scenario.cell}` is the same as cell `{other}`"])
+            result = replace(result, verdicts=[*result.verdicts, same])
+        yield result

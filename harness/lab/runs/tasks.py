@@ -1,0 +1,143 @@
+"""The tasks of a command: ``read_tasks``, then ``select_tasks``, then ``adapt_tasks``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.errors import ScenarioError
+from sfusion.harness.lab.runs.keyword import read_keyword
+from sfusion.harness.lab.scenarios.library import is_bundled
+from sfusion.harness.lab.scenarios.model import Scenario, World, is_own
+from sfusion.harness.lab.scenarios.reading import read_files
+from sfusion.harness.lab.scenarios.real_programs import needs_fake
+from sfusion.harness.lab.scenarios.secrets import HIDDEN
+
+_LONGEST_NAME = 255
+"""Of a file, in bytes, on common file systems."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One cell to run in one world."""
+
+    scenario: Scenario
+    world: World
+    file: Path | None = None
+    trusted: bool = False
+    """May it run the code and the classes that its file names? See ``sfusion.harness.lab.runs.trust``."""
+    tools_given: bool = False
+    """Its tools were named by the user, not by its file."""
+
+    @property
+    def name(self) -> str:
+        """Return scenario and cell."""
+        return self.scenario.title
+
+    @property
+    def folder(self) -> str:
+        """Return the name of its folder below --out; no two cells have the same."""
+        cell = "".join(one if one.isalnum() or one in "=,.-_+" else f"%{ord(one):02X}" for one in self.scenario.cell)
+        world = "" if self.world == "sim" else f"@{self.world}"
+        name = f"{self.scenario.scenario}{f'[{cell}]' if cell else ''}{world}"
+        if len(name.encode()) <= _LONGEST_NAME:
+            return name
+        digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+        return name.encode()[: _LONGEST_NAME - 17].decode(errors="ignore") + "~" + digest
+
+
+def read_tasks(files: Iterable[Path], world: World, *, trust: bool = False) -> list[Task]:
+    """Read every cell of every file. All problems of all files are raised as one ScenarioError.
+
+    Bundled files are trusted, the others with ``trust``.
+    """
+    found, problems = read_files(files)
+    tasks: list[Task] = []
+    names: dict[str, Path] = {}
+    for file, cells in found.items():
+        name = cells[0].scenario
+        if name in names:
+            problems.append(f"{file}:1: the scenario {name!r} is also in {names[name]}; give one of them another name")
+            continue
+        names[name] = file
+        tasks += [Task(cell, world, file, trusted=trust or is_bundled(file)) for cell in cells]
+    if problems:
+        raise ScenarioError(problems)
+    return tasks
+
+
+def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False) -> tuple[list[Task], Counter[str]]:
+    """Return the tasks that match the keyword and can run, and how many cannot for which reason.
+
+    With ``real`` the sandboxes are not fakes.
+    """
+    matches = read_keyword(keyword)
+    selected: list[Task] = []
+    skipped: Counter[str] = Counter()
+    for task in tasks:
+        if not matches(task.name):
+            continue
+        if task.world not in task.scenario.worlds:
+            skipped[f"not for world {task.world}"] += 1
+        elif real and (why := needs_fake(task.scenario)) is not None:
+            skipped[f"only for the fake sandbox: {why}"] += 1
+        else:
+            selected.append(task)
+    return selected, skipped
+
+
+_FEATURES = ("requests_per_second", "adaptive_rate_limit", "retry_may_have_run")
+"""Keys of our tool that scenarios rely on, and that a tool without them cannot make up for."""
+
+
+def fitting_tasks(tasks: Iterable[Task], tools: list[dict[str, Any]]) -> tuple[list[Task], Counter[str]]:
+    """Return the tasks that make sense for these tools, and how many do not for which reason."""
+    keys = tools[0].get("config") or {}
+    fitting: list[Task] = []
+    skipped: Counter[str] = Counter()
+    for task in tasks:
+        wanted = [key for key in _FEATURES if key in (task.scenario.own_config or {}) and key not in keys]
+        if wanted and not is_own(tools[0]):
+            skipped[f"the tool has no key {wanted[0]}"] += 1
+        else:
+            fitting.append(task)
+    return fitting, skipped
+
+
+def adapt_tasks(
+    tasks: Iterable[Task],
+    *,
+    seed: int | None = None,
+    tools: list[dict[str, Any]] | None = None,
+    schedule: dict[str, Any] | None = None,
+) -> list[Task]:
+    """Replace the seed, the tools and the schedule of the scenarios, where given."""
+    wanted = {"seed": seed, "schedule": schedule}
+    adapted: list[Task] = []
+    for task in tasks:
+        changes: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
+        if tools is not None:
+            changes["tools"] = merged_tools(tools, task.scenario)
+        given = task.tools_given or tools is not None
+        adapted.append(replace(task, scenario=task.scenario.changed(**changes), tools_given=given) if changes else task)
+    return adapted
+
+
+def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[str, Any]]:
+    """Put the scenario's values (limits and timeouts are what it tests) into the given tools.
+
+    Our own class takes all of them, another class those that its config has.
+    """
+    merged = []
+    for entry in tools:
+        config, own = entry.get("config") or {}, scenario.own_config or {}
+        taken = {key: value for key, value in own.items() if key in config or is_own(entry)}
+        if isinstance(scenario.tools, list) and scenario.tools[0].get("class_name") == entry.get("class_name"):
+            stated = scenario.tools[0].get("config") or {}
+            taken = {key: value for key, value in stated.items() if key in config and HIDDEN not in str(value)}
+        merged.append({**entry, "config": {**config, **taken}})
+    return merged

@@ -1,0 +1,18 @@
+"""Scenario files: their model, how they are read, and where the bundled ones are."""
+
+from __future__ import annotations
+
+from sfusion.harness.errors import ScenarioError
+from sfusion.harness.lab.scenarios.library import bundled_folder, scenario_files
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.reading import parse_scenarios, read_files, read_scenarios
+
+__all__ = [
+    "Scenario",
+    "ScenarioError",
+    "bundled_folder",
+    "parse_scenarios",
+    "read_files",
+    "read_scenarios",
+    "scenario_files",
+]

@@ -1,0 +1,142 @@
+"""Events: what is done to the cluster and the sandbox at given times or points of the journal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from itertools import chain
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from sfusion.fakes.faults import Seconds
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.scenarios.base import ScenarioPart
+from sfusion_tools.errors import near
+
+KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
+_WORKER = re.compile(r"worker-([1-9][0-9]*)|n([1-9][0-9]*)-w([1-9][0-9]*)")
+
+
+class PointPart(ScenarioPart):
+    """A point of the journal, reached when one count reaches a number: grants, arrivals, in_flight or ended."""
+
+    grants: int | None = Field(None, ge=1, description="permits that callers were granted")
+    arrivals: int | None = Field(None, ge=1, description="requests that arrived at the sandboxes")
+    in_flight: int | None = Field(None, ge=1, description="requests that a sandbox was handling at once")
+    ended: int | None = Field(None, ge=1, description="calls that ended, in whatever way")
+
+    @model_validator(mode="after")
+    def _one(self) -> PointPart:
+        if len(self._given) != 1:
+            names = ", ".join(type(self).model_fields)
+            raise ValueError(f"a point of the journal is exactly one of {names}; found {len(self._given)}")
+        return self
+
+    @property
+    def _given(self) -> list[tuple[str, int]]:
+        return [(name, number) for name, number in self if number is not None]
+
+    @property
+    def number(self) -> int:
+        return self._given[0][1]
+
+    def __str__(self) -> str:
+        name, number = self._given[0]
+        return f"{name.replace('_', ' ')} {number}"
+
+    def count(self, so_far: int, event: Event) -> int:
+        """Return the count after one more event of the journal."""
+        source, name = event["source"], event["event"]
+        match self._given[0][0]:
+            case "grants":
+                found = source == "client" and name == "permit_granted"
+            case "arrivals":
+                found = source == "server" and name == "arrived"
+            case "in_flight":
+                return max(so_far, int(event["in_flight"])) if source == "server" and name == "arrived" else so_far
+            case _:
+                found = source == "world" and name in ("returned", "cancelled", "lost")
+        return so_far + int(found)
+
+
+class EventPart(ScenarioPart):
+    """One event: `at` or `after`, and exactly one of kill, pause, cut_off, restart, crash, wedge, resize, cancel."""
+
+    at: Seconds = Field(0.0, description="when it happens, after the start of the load or after the point of `after`")
+    after: PointPart | None = Field(
+        None, description="the point of the journal at which it happens: {grants: 17}, {in_flight: 5}, ..."
+    )
+    kill: str | None = Field(
+        None, description="kill without warning: worker-2 or n1-w2, node-1, limiter, or driver (with all its workers)"
+    )
+    pause: str | None = Field(
+        None, description="stop a worker, all workers of a node, or the limiter for `seconds`, then let it continue"
+    )
+    cut_off: str | None = Field(None, description="cut a worker off from the limiter for `seconds`; it keeps working")
+    restart: Literal["limiter", "sandbox"] | None = Field(
+        None, description="restart after a kill or crash: limiter or sandbox"
+    )
+    crash: str | None = Field(None, description="crash the sandbox: sandbox (all of them) or sandbox-2")
+    wedge: str | None = Field(
+        None, description="the sandbox accepts requests but never answers, for `seconds` or for good"
+    )
+    resize: int | None = Field(None, ge=1, description="change the limiter's rate_limit")
+    cancel: float | None = Field(None, gt=0, le=1, description="cancel this share of the calls under way")
+    seconds: Seconds | None = Field(None, description="how long it lasts; after a kill or crash: when to restart")
+    may_not_strike: bool = Field(
+        False, description="accept a run in which it never happens or finds no target, which is unknown otherwise"
+    )
+    ping: Literal["alive", "dead"] = Field("alive", description="whether a wedged sandbox still answers pings")
+
+    @model_validator(mode="after")
+    def _one(self) -> EventPart:
+        if self.after is None and "at" not in self.model_fields_set:
+            raise ValueError("an event needs `at` (seconds) or `after` (a point of the journal)")
+        given = self.kinds
+        if len(given) != 1:
+            found = ", ".join(given) or "none"
+            raise ValueError(f"an event has `at` and exactly one of {', '.join(KINDS)}; found {found}")
+        if given[0] in ("pause", "cut_off") and self.seconds is None:
+            raise ValueError(f"{given[0]} needs `seconds`, its duration")
+        return self
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the kinds that are given; a valid event has one."""
+        return [kind for kind in KINDS if getattr(self, kind) is not None]
+
+    @property
+    def kind(self) -> str:
+        return self.kinds[0]
+
+    @property
+    def target(self) -> Any:
+        return getattr(self, self.kind)
+
+    def wrong_target(self, workers: Collection[str], nodes: Collection[str], sandboxes: Collection[str]) -> str | None:
+        """Return what is wrong with the target; None if the scenario has it."""
+        match self.kind:
+            case "kill":
+                allowed = [workers, nodes, ("limiter", "driver")]
+            case "pause":
+                allowed = [workers, nodes, ("limiter",)]
+            case "cut_off":
+                allowed = [workers]
+            case "crash" | "wedge":
+                allowed = [("sandbox",), sandboxes]
+            case _:
+                return None
+        if any(self.target in names for names in allowed):
+            return None
+        return f"{self.kind}: this scenario has no {self.target!r}; {near(str(self.target), chain(*allowed))}"
+
+    def workers(self, names: list[str]) -> list[str]:
+        """Return the workers that the target means."""
+        target = str(self.target)
+        found = _WORKER.fullmatch(target)
+        if found and found[1]:
+            return [names[int(found[1]) - 1]]
+        if target.startswith("node-"):
+            return [name for name in names if name.startswith(f"n{target.removeprefix('node-')}-")]
+        return [target] if target in names else []

@@ -1,0 +1,196 @@
+"""The programs of calls. The fake reads from a comment in the code what they do; a real sandbox runs them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from sfusion.fakes.faults import Distribution
+from sfusion.fakes.faults.chance import drawer
+from sfusion.fakes.sandbox.program import check_fill, fill, filled_length
+from sfusion.harness.lab.journal import SHOWN
+from sfusion.harness.lab.scenarios.base import ScenarioPart
+from sfusion.harness.lab.scenarios.python_source import python_source
+from sfusion_tools.output_sizes import PIPE_BYTES
+from sfusion_tools.sandbox.text import plain
+
+
+class ProgramPart(ScenarioPart):
+    """What a program does. The scripted sandbox does not run it: it waits `seconds` and answers with what it prints."""
+
+    share: float = Field(1.0, gt=0, description="weight among several programs; each call draws one by its id")
+    call: str | None = Field(None, description="only for the call of this id, such as c0005, instead of a share")
+    repeated: bool = Field(
+        False, description="the same code in all its calls, as of a model that repeats itself; {call} does not differ"
+    )
+    seconds: Distribution = Field(
+        Distribution(numbers=(0.0,)),
+        description="how long it runs: 0.2, 200ms, {uniform: [a, b]}, {lognormal: [median, sigma]}, ...",
+    )
+    prints: str = Field("ok\n", description="its stdout; {call} is replaced by the call's id, {fill:N} by N characters")
+    early: str = Field("", description="what it prints first and flushes, so that it survives a timeout")
+    errors: str = Field("", description="its stderr")
+    whole: bool = Field(
+        False,
+        description="its output gets through in any size; as on the real server, a write of more than 219 kB is cut "
+        "and one of twice that blocks until the timeout",
+    )
+    exit: int = Field(0, description="its return code; negative for a signal")
+    raises: str = Field("", description="an uncaught exception, such as 'ValueError: bad'")
+    memory: int = Field(0, ge=0, description="MB it needs; above memory_limit_mb it fails with MemoryError")
+    language: str | None = Field(None, description="its language, which the tool then offers; default: the tool's")
+    timeout: float | None = Field(None, gt=0, description="the argument `timeout` of the call, in seconds")
+    compile_exit: int = Field(0, description="return code of the compiler, for compiled languages")
+    compile_errors: str = Field("", description="output of the compiler")
+    sandbox_error: str = Field("", description="make the sandbox itself fail with this message")
+    code: str | None = Field(None, description="real code, for `executor: python`")
+    real: bool = Field(
+        False, description="generate Python code that really does all this; always on with a real sandbox"
+    )
+    arguments: Any = Field(None, description="arguments to send as they are, instead of a program")
+
+    _fillable = field_validator("prints", "early", "errors")(check_fill)
+
+    @property
+    def printed(self) -> int:
+        """Return how many characters it prints."""
+        return sum(map(filled_length, (self.prints, self.early, self.errors)))
+
+    def prepare(self, call: str, seed: int) -> PreparedCall:
+        """Return the program of one call; what is drawn depends only on seed and call."""
+        name = REPEATED if self.repeated else call
+        seconds = round(self.seconds.sample(drawer(seed, "program", name)), 6)
+        prints, early, errors = (text.replace("{call}", name) for text in (self.prints, self.early, self.errors))
+        hints: dict[str, Any] = {}
+        given = {"seconds": seconds, "prints": prints, "early": early, "errors": errors, "exit": self.exit}
+        given |= {"raises": self.raises, "memory": self.memory, "sandbox_error": self.sandbox_error}
+        given |= {"compile_exit": self.compile_exit, "compile_errors": self.compile_errors}
+        for key, value in given.items():
+            if value:
+                hints[key] = value
+        if self.whole:
+            hints["whole"] = "yes"
+        # The sandbox writes {fill:N} out: the code itself stays short.
+        text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items())
+        prints, early, errors = map(fill, (prints, early, errors))
+        comment = "//" if self.language in _SLASHES else "#"
+        body = self.code or ""
+        if self.real and not body:
+            body = python_source(
+                seconds=seconds,
+                early=early,
+                prints=prints,
+                errors=errors,
+                exit=self.exit,
+                raises=self.raises,
+                memory=self.memory,
+            )
+        if self.repeated:  # several repeated programs are told apart
+            name = f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
+        code = f"{comment} sfusion:call={name} {text}".rstrip() + "\n" + body
+        arguments: Any = {"code": code}
+        if self.language is not None:
+            arguments["language"] = self.language
+        if self.timeout is not None:
+            arguments["timeout"] = self.timeout
+        if self.arguments is not None:
+            arguments = self.arguments
+        mark = name if self.repeated else None
+        return PreparedCall(call, mark, arguments, seconds, prints, early, errors, self)
+
+    def needs_fake(self, language: str) -> str | None:
+        """Return why a real sandbox cannot run this, or None; ``language`` is the tool's default."""
+        if self.arguments is not None or self.code is not None:
+            return None
+        if self.whole:
+            return "a real server does not pass on output of any size (whole)"
+        if self.sandbox_error:
+            return "a program cannot make a real sandbox fail (sandbox_error)"
+        if self.compile_exit or self.compile_errors:
+            return "a real compiler cannot be scripted (compile_exit, compile_errors)"
+        if (self.language or language) != "python":
+            return f"code is generated only for Python, not {self.language or language}; give `code`"
+        return None
+
+
+def check_printed(characters: int) -> None:
+    """Raise ValueError if the programs of a run print too much together."""
+    if characters > _MOST_PRINTED:
+        raise ValueError(
+            f"the programs of all calls may print {characters:,} characters; at most {_MOST_PRINTED:,} are possible"
+        )
+
+
+class PreparedCall:
+    """The program of one call, ready to send."""
+
+    __slots__ = ("arguments", "call", "early", "errors", "mark", "part", "prints", "seconds")
+
+    def __init__(
+        self,
+        call: str,
+        mark: str | None,
+        arguments: Any,
+        seconds: float,
+        prints: str,
+        early: str,
+        errors: str,
+        part: ProgramPart,
+    ) -> None:
+        self.call = call
+        self.mark = mark
+        """What the sandbox calls it, where that is not its id."""
+        self.arguments = arguments
+        self.seconds = seconds
+        self.prints = prints
+        self.early = early
+        self.errors = errors
+        self.part = part
+
+    def intent(self, default_timeout: float) -> dict[str, Any]:
+        """Return what the program does when nothing goes wrong, for the journal."""
+        intent = self._intent(default_timeout)
+        return intent if self.mark is None else {**intent, "mark": self.mark}
+
+    def _intent(self, default_timeout: float) -> dict[str, Any]:
+        part = self.part
+        if part.arguments is not None:
+            return {"kind": "bad_arguments"}
+        if part.code is not None:
+            return {"kind": "real"}
+        if part.sandbox_error:
+            return {"kind": "sandbox_error"}
+        if part.compile_exit == 127:  # the shell's word for a missing compiler, which is not the program's fault
+            return {"kind": "sandbox_error"}
+        if part.compile_exit:
+            return {"kind": "compile_error", **_shown("errors", part.compile_errors)}
+        shown = _shown("early", self.early)
+        if self.seconds > (part.timeout or default_timeout):
+            return {"kind": "program_timeout", **shown}
+        if not part.whole and len(self.early) + len(self.prints) > 2 * PIPE_BYTES:
+            return {"kind": "program_timeout", "early": (self.early + self.prints)[:SHOWN]}
+        kind = "program_error" if part.exit or part.raises else "ok"
+        shown |= {"prints": self.prints[:SHOWN], **_shown("errors", self.errors or part.raises)}
+        size = len(plain(self.early + self.prints))
+        size = size if part.whole else min(size, PIPE_BYTES)
+        long = {"size": size, "ends": self.prints[-_ENDS:]} if size > SHOWN else {}
+        return {"kind": kind, **shown, **long}
+
+
+REPEATED = "repeated"
+_MOST_PRINTED = 1_000_000_000
+_ENDS = 60
+"""How many of the last characters of a longer one."""
+_SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
+                      "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
+
+
+def _shown(key: str, text: str) -> dict[str, str]:
+    return {key: text[:SHOWN]} if text else {}
+
+
+def _hint(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else str(value)

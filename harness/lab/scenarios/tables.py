@@ -1,0 +1,58 @@
+"""The tables of docs/scenarios.md, made from the models.
+
+``python -m sfusion.harness.lab.scenarios.tables docs/scenarios.md`` updates the page; a test compares them with it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from sfusion.harness.lab.promises import PROMISES
+from sfusion.harness.lab.scenarios.base import ScenarioPart
+from sfusion.harness.lab.scenarios.explaining import PATHS, default_text
+
+
+def tables() -> dict[str, str]:
+    """Return every table by the heading of its section."""
+    parts = {path or "The file": _fields(cls) for path, cls in PATHS.items() if issubclass(cls, ScenarioPart)}
+    return parts | {"Promises": _promises()}
+
+
+def updated(page: str) -> str:
+    """Return the page with the first table of each of these sections replaced."""
+    for heading, table in tables().items():
+        # The heading, lines up to the first table, and that table.
+        found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#|\|).*\n)*((?:\|.*\n)*)", page, re.MULTILINE)
+        if found is not None:
+            page = f"{page[: found.start(1)]}{table}\n{page[found.end(1) :]}"
+    return page
+
+
+def _fields(cls: type[BaseModel]) -> str:
+    rows = [
+        f"| `{name}` | {_cell((field.description or '') + default_text(field))} |"
+        for name, field in cls.model_fields.items()
+        if name != "cell"
+    ]
+    return "\n".join(["| key | meaning |", "|---|---|", *rows])
+
+
+def _promises() -> str:
+    rows = []
+    for name, cls in PROMISES.items():
+        given = ", ".join(f"`{key}`{default_text(field)}" for key, field in cls.model_fields.items())
+        rows.append(f"| `{name}` | {_cell(' '.join((cls.__doc__ or '').split()))} | {_cell(given)} |")
+    return "\n".join(["| promise | what must hold | parameters |", "|---|---|---|", *rows])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    file.write_text(updated(file.read_text(encoding="utf-8")), encoding="utf-8")

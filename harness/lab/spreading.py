@@ -1,0 +1,271 @@
+"""Spreads work over this process, several processes or a Ray cluster; the results are the same.
+
+Work is a function and picklable items. A process or node that dies loses only what it was running: those items are
+handed out again, and each has one result.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.connection import wait
+from multiprocessing.resource_tracker import ensure_running
+from typing import Any, Literal, Protocol, TypeVar
+
+from sfusion.harness.errors import BadOption, MissingWorld, WorkerLost
+from sfusion_tools._version import __version__
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Place = Literal["here", "ray"]
+
+RETRIES = 3
+"""How often an item is handed out again after the death of what ran it."""
+_AHEAD = 16
+"""Items handed out per worker before the first result is taken. With fewer, one slow item leaves the other workers
+idle; with more, a process that dies loses more work."""
+
+
+class Workers(Protocol):
+    """Where work runs."""
+
+    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield the result of each item, in the order of the items; the first error of ``work`` is raised.
+
+        Items are taken from the iterable a little ahead of the results; how far depends on the number of workers.
+        """
+
+
+@contextmanager
+def open_workers(jobs: int = 1, on: str = "here", address: str | None = None) -> Iterator[Workers]:
+    """Open ``jobs`` processes (0: one per CPU, 1: this process) or a Ray cluster: the running one, or an address."""
+    if on not in ("here", "ray"):
+        raise BadOption(f"--on {on}: no such place; use here or ray")
+    if on == "here" and address is not None:
+        raise BadOption("--address is about a Ray cluster; add --on ray")
+    jobs = jobs or os.cpu_count() or 1
+    if on == "here" and jobs == 1:
+        yield _ThisProcess()
+        return
+    with _ray_tasks(address or "auto") if on == "ray" else _processes(jobs) as workers:
+        yield workers
+
+
+class _ThisProcess:
+    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        yield from map(work, items)
+
+
+def _in_order(submit: Callable[[Any], Any], take: Callable[[Any], Result], items: Iterable[Any], ahead: int) -> Any:
+    """Submit items up to ``ahead`` of the results, and take each result in its turn."""
+    pending: deque[Any] = deque()
+    for item in items:
+        pending.append(submit(item))
+        if len(pending) >= ahead:
+            yield take(pending.popleft())
+    while pending:
+        yield take(pending.popleft())
+
+
+# -- processes of this machine --
+
+
+@contextmanager
+def _processes(jobs: int) -> Iterator[Workers]:
+    before = set(active_children())
+    workers = _Processes(jobs)
+    try:
+        yield workers
+    except BaseException:
+        # Nobody waits for what is still running.
+        for child in set(active_children()) - before:
+            child.terminate()
+        workers.hang_up()
+        raise
+    finally:
+        workers.close()
+
+
+class _Processes:
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._pool = _new_pool(jobs)
+        self._one: ProcessPoolExecutor | None = None
+        """For items of a pool that broke, one after the other: the death of a process takes its whole pool with it."""
+
+    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        def submit(item: Item) -> tuple[Future[Result], Item]:
+            try:
+                return self._pool.submit(work, item), item
+            except BrokenProcessPool:
+                self._pool = _new_pool(self._jobs)
+                return self._pool.submit(work, item), item
+
+        def take(submitted: tuple[Future[Result], Item]) -> Result:
+            future, item = submitted
+            try:
+                return future.result()
+            except BrokenProcessPool:
+                return self._again(work, item)
+
+        yield from _in_order(submit, take, items, _AHEAD * self._jobs)
+
+    def _again(self, work: Callable[[Item], Result], item: Item) -> Result:
+        for _ in range(RETRIES):
+            try:
+                self._one = self._one or _new_pool(1)
+                return self._one.submit(work, item).result()
+            except BrokenProcessPool:
+                self._one = None
+        raise WorkerLost(f"the process that ran it died {RETRIES + 1} times: {item!r:.300}")
+
+    def hang_up(self) -> None:
+        """Let the reader of results see their end: a process that was killed may have written half of one."""
+        for pool in self._pools:
+            results: Any = pool._result_queue
+            results._writer.close()
+
+    def close(self) -> None:
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
+
+    @property
+    def _pools(self) -> list[ProcessPoolExecutor]:
+        return [pool for pool in (self._pool, self._one) if pool is not None]
+
+
+def _new_pool(jobs: int) -> ProcessPoolExecutor:
+    if not _can_fork():
+        _start_resource_tracker()
+        return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_process)
+    pool = ProcessPoolExecutor(jobs, get_context("fork"), initializer=_start_process)
+    # No process may get Ctrl-C before it ignores it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        pool.submit(int).result()  # forks them all now, before anything in this process starts a thread
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pool
+
+
+def _start_resource_tracker() -> None:
+    """Start what multiprocessing would start later, and then unblock signals that our caller has blocked."""
+    if hasattr(signal, "pthread_sigmask"):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        try:
+            ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _can_fork() -> bool:
+    """Is it safe to fork this process? A fork has everything imported, but not the threads that may hold a lock."""
+    try:
+        return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
+
+
+def _start_process() -> None:
+    """Leave Ctrl-C, which reaches every process, to the parent, and end with it, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the parent's handler
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # A journal is many small objects that all live to the end of its run; looking through them takes a tenth of it.
+    gc.freeze()
+    gc.set_threshold(20_000)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+# -- a Ray cluster --
+
+
+@contextmanager
+def _ray_tasks(address: str) -> Iterator[Workers]:
+    from sfusion.harness.lab.worlds.ray_cluster import open_cluster
+
+    cluster = open_cluster(address)
+    try:
+        yield RayTasks()
+    finally:
+        cluster.close()
+
+
+class RayTasks:
+    """One task per item; Ray itself keeps track of which node runs what, and starts lost tasks again."""
+
+    def __init__(self) -> None:
+        import ray
+
+        self._ray = ray
+        options = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
+        self._task = ray.remote(**options)(_task())
+
+    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        from ray.exceptions import RayError
+
+        def submit(item: Item) -> Any:
+            return self._task.remote(sys.path, __version__, pickle.dumps((work, item))), item
+
+        def take(submitted: Any) -> Result:
+            ref, item = submitted
+            try:
+                state, answer = self._ray.get(ref)
+            except RayError as error:
+                why = str(error).strip().partition("\n")[0]
+                raise WorkerLost(f"{why} (tried {RETRIES + 1} times): {item!r:.300}") from error
+            if state == "missing":
+                raise MissingWorld(answer)
+            found = pickle.loads(answer)  # made by our own task
+            if state == "raised":
+                raise found
+            result: Result = found
+            return result
+
+        cpus = int(self._ray.cluster_resources().get("CPU", 1))
+        yield from _in_order(submit, take, items, _AHEAD * max(1, cpus))
+
+
+def _task() -> Callable[[list[str], str, bytes], tuple[str, Any]]:
+    """Return the function of a task. Ray sends a local function as code, so a node needs no module to receive it."""
+
+    def run(path: list[str], version: str, orders: bytes) -> tuple[str, Any]:
+        import os
+        import pickle
+        import sys
+
+        # On the driver's machine, this process imports exactly what the driver imports.
+        mine = [folder or os.getcwd() for folder in path]
+        sys.path[:] = [*filter(os.path.exists, mine), *(folder for folder in sys.path if folder not in mine)]
+        where = f"node {os.uname().nodename} of the Ray cluster"
+        try:
+            from sfusion_tools._version import __version__ as found
+        except ImportError as error:
+            return "missing", f"{where} cannot import sfusion ({error}); install sfusion {version} there"
+        if found != version:
+            return "missing", f"{where} has sfusion {found}, the driver {version}; install the same version"
+        work, item = pickle.loads(orders)  # from the driver, over Ray
+        try:
+            return "done", pickle.dumps(work(item))
+        except Exception as error:
+            return "raised", pickle.dumps(error)
+
+    return run

@@ -1,0 +1,124 @@
+"""Makes a call the way a rollout does, with any tool class that has verl's interface."""
+
+from __future__ import annotations
+
+import asyncio
+import sysconfig
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.lab.journal import SHOWN, Event
+from sfusion.harness.lab.promises.cut_marks import cut_marks
+from sfusion.harness.lab.scenarios.program import PreparedCall
+from sfusion_tools.errors import GuardTripped
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.text import plain
+
+_NOT_THE_TOOLS = (
+    str(Path(__file__).parent),
+    *(sysconfig.get_path(name) for name in ("purelib", "platlib")),
+    str(Path(asyncio.__file__).parents[1]),
+)
+
+_OUTCOMES = frozenset(outcome.value for outcome in Outcome)
+
+
+@dataclass
+class AgentData:
+    """What verl's agent loop passes to a tool beside the arguments, as far as tools use it."""
+
+    request_id: str
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    tools_kwargs: dict[str, Any] = field(default_factory=dict)
+    extra_fields: dict[str, Any] = field(default_factory=dict)
+
+
+async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
+    """Call create, execute, calc_reward and release; return the keys of the journal's event ``returned``.
+
+    Old and new return shapes are accepted: ``execute`` may return a plain string (verl up to 0.5), and ``create`` an
+    id alone. What a tool does not report is None.
+    """
+    truth = prepared.prints.strip()
+    instance: Any = None
+    # Whatever a tool raises, the model or the trainer would see.
+    try:
+        try:
+            made = await tool.create(prepared.call, ground_truth=truth, create_kwargs={"ground_truth": truth})
+            instance = made[0] if isinstance(made, tuple) else made
+            agent = AgentData(request_id=prepared.call, extra_fields={"left_by": "another tool"})
+            answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
+            facts = read_result(answer)
+            if (stated := stated_in(agent.extra_fields)) is not None:
+                facts["extras"] = stated if "left_by" in agent.extra_fields else "nothing else any more"
+            facts["reward"] = _number(await tool.calc_reward(instance))
+        except (Exception, GuardTripped) as error:
+            facts = raised_facts(error)
+        finally:
+            if instance is not None:
+                await tool.release(instance)
+    except Exception as error:
+        facts = raised_facts(error)
+    return facts
+
+
+def raised_facts(error: BaseException) -> dict[str, Any]:
+    """Return the keys of ``returned`` for a tool that raised, with the line of the tool's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # Not the harness that called it, nor a library that it called.
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_TOOLS)]
+    text = plain(f"{type(error).__name__}: {error}".rstrip(": "))
+    facts = {"raised": type(error).__name__, "outcome": None, **_shown(text)}
+    return {**facts, "raised_at": f"{Path(own[-1].filename).name}:{own[-1].lineno}"} if own else facts
+
+
+def read_result(answer: Any) -> dict[str, Any]:
+    """Return outcome, text and timing from what ``execute`` returned."""
+    response, reward, metrics = answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
+    text = response if isinstance(response, str) else getattr(response, "text", None)
+    reported = metrics if isinstance(metrics, dict) else {}
+    facts: dict[str, Any] = {"outcome": reported.get("outcome"), **_shown(text)}
+    if (step := _number(reward)) is not None:
+        facts["step_reward"] = step
+    if "infrastructure" in reported:
+        facts["infrastructure"] = reported["infrastructure"]
+    if "permit_wait_s" in reported:
+        facts["waited"] = reported["permit_wait_s"]
+    return facts
+
+
+def _shown(text: str | None) -> dict[str, Any]:
+    whole = text or ""
+    facts: dict[str, Any] = {"text": whole, "chars": len(whole)}
+    if len(whole) > SHOWN:
+        # The journal keeps only the beginning of the text.
+        facts["tail"] = whole[-SHOWN:]
+        if marks := "\n".join(cut_marks(whole)):
+            facts["cut_marks"] = marks
+    return facts
+
+
+def stated_in(extra_fields: Any) -> str | None:
+    """Return the last outcome that a tool left where verl's trainer finds it; None if there is none."""
+    if isinstance(extra_fields, str):
+        return extra_fields if extra_fields in _OUTCOMES else None
+    if isinstance(extra_fields, dict):
+        extra_fields = list(extra_fields.values())
+    elif not isinstance(extra_fields, list | tuple):
+        return None
+    for one in reversed(extra_fields):
+        if isinstance(one, str | dict | list | tuple) and (found := stated_in(one)) is not None:
+            return found
+    return None
+
+
+def _number(reward: Any) -> float | None:
+    return float(reward) if isinstance(reward, int | float) else None
+
+
+def call_facts(prepared: PreparedCall, worker: str, default: float) -> Event:
+    """Return the keys of the event ``called``; ``default`` is the timeout of programs that state none."""
+    return {"call": prepared.call, "worker": worker, "intent": prepared.intent(default), "allowed": None}

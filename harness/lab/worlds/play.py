@@ -1,0 +1,321 @@
+"""Plays a scenario: load or rollouts, events, the horizon and the wind-up, the same in every world.
+
+A world implements two protocols: ``Backend`` for the cluster and ``WorkerHandle`` for each worker, as seen from
+outside. What happens inside a worker is in ``worker.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, ClassVar, Protocol
+
+from sfusion.harness.errors import WorldError
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.scenarios.events import EventPart
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.calling import call_facts
+from sfusion.harness.lab.worlds.recorder import Recorder
+from sfusion.harness.lab.worlds.sandboxes import SandboxGroup
+from sfusion.harness.lab.worlds.schedules import DRIVER, running_as
+from sfusion.harness.lab.worlds.worker_rollouts import names as rollout_names
+from sfusion.harness.lab.worlds.workload import Workload
+from sfusion_tools.limiter import Snapshot
+from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+
+
+class WorkerHandle(Protocol):
+    """A worker as seen from outside."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    async def call(self, number: int) -> None:
+        """Make a call; return when it has ended or the worker has died."""
+
+    async def roll(self, name: str) -> str | None:
+        """Run a trajectory and return its final state; None if it was cancelled or the worker died."""
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def cut_off(self, off: bool) -> None:
+        """Cut the connection to the limiter, or restore it."""
+
+
+class Backend(Protocol):
+    """A cluster with its limiter and sandboxes: what a world provides."""
+
+    poll_seconds: ClassVar[float | None]
+    """How often the wind-up looks at the limiter; None for a tenth of a lease."""
+    horizon: float
+    """Seconds after which the run is broken off."""
+    time_scale: float
+    """Factor for the durations of load and events."""
+
+    @property
+    def recorder(self) -> Recorder: ...
+
+    @property
+    def workers(self) -> Sequence[WorkerHandle]: ...
+
+    @property
+    def sandboxes(self) -> SandboxGroup: ...
+
+    @property
+    def lease(self) -> float | None:
+        """The limiter's lease; None if there is no limiter to observe."""
+
+    async def first_request(self) -> None:
+        """Return when the load has reached a sandbox, or a call has ended without that; events count from here."""
+
+    async def kill(self, target: str, names: list[str]) -> None:
+        """Kill the workers of these names, with their node or driver if that is the target."""
+
+    async def kill_limiter(self, seconds: float | None) -> None:
+        """Kill the limiter; restart it after ``seconds``, unless the world restarts it on its own."""
+
+    async def restart_limiter(self) -> None: ...
+
+    async def pause_limiter(self) -> None: ...
+
+    async def resume_limiter(self) -> None: ...
+
+    async def resize(self, rate_limit: int) -> None: ...
+
+    async def cancel_calls(self, share: float) -> None:
+        """Cancel a share of the calls under way, drawn by their ids."""
+
+    async def cancel_rollouts(self) -> None: ...
+
+    async def flush(self) -> None:
+        """Deliver what the workers still have to send to the limiter."""
+
+    async def snapshot(self) -> Snapshot | None: ...
+
+    def on_broken_off(self) -> None:
+        """Called when the horizon is reached."""
+
+    def closing_facts(self) -> dict[str, Any]:
+        """Return further keys of the event ``ended``."""
+
+
+class Play:
+    """One scenario on one backend."""
+
+    def __init__(self, scenario: Scenario, backend: Backend) -> None:
+        self._scenario = scenario
+        self._backend = backend
+        self._note = backend.recorder.note
+        self._made = 0
+
+    async def run(self) -> None:
+        """Play load and events until the load has ended or the horizon is reached."""
+        backend, loop = self._backend, asyncio.get_running_loop()
+        events = [loop.create_task(self._event(event, self._point(event))) for event in self._scenario.events]
+        work = loop.create_task(self._load() if self._scenario.load is not None else self._roll_out())
+        try:
+            await asyncio.wait([work], timeout=backend.horizon)
+            if not work.done():
+                self._note("world", "broken_off", after=backend.horizon)
+                backend.on_broken_off()
+        finally:
+            backend.recorder.journal.watchers.clear()
+            for task in (work, *events):
+                task.cancel()
+        await _all([work, *events])
+
+    # -- load --
+
+    async def _load(self) -> None:
+        load = self._scenario.load
+        assert load is not None
+        workload = Workload.of(self._scenario, self._backend.time_scale)
+        workers = list(itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls)))
+        for step in range(1, load.steps + 1):
+            last = load.calls * step // load.steps
+            await _together((worker.name, self._caller(worker, workload, last)) for worker in workers)
+            if step < load.steps:
+                await asyncio.sleep(load.step_pause * self._backend.time_scale)
+                self._note("world", "step_ended", step=step)
+
+    async def _caller(self, worker: WorkerHandle, workload: Workload, last: int) -> None:
+        """Make one call after the other, up to the last, for as long as the worker lives."""
+        while worker.alive and self._made < last:
+            self._made = number = self._made + 1
+            think = workload.think(number)
+            if think > 0:
+                await asyncio.sleep(think)
+            if not worker.alive:
+                # The worker died while its caller was thinking.
+                facts = call_facts(workload.prepare(number), worker.name, self._scenario.default_timeout)
+                note_never_made(self._backend.recorder, facts)
+                return
+            await worker.call(number)
+
+    # -- rollouts --
+
+    async def _roll_out(self) -> None:
+        """Distribute trajectories over the workers; when ``enough`` are completed, cancel the rest."""
+        part = self._scenario.rollouts
+        assert part is not None
+        gate = asyncio.Semaphore(part.at_once or part.count)
+        completed, stop = 0, False
+
+        async def roll(worker: WorkerHandle, name: str) -> None:
+            nonlocal completed, stop
+            async with gate:
+                if stop or not worker.alive:
+                    return
+                state = await worker.roll(name)
+                completed += state == State.COMPLETED.value
+                if part.enough is not None and completed >= part.enough and not stop:
+                    stop = True
+                    await self._backend.cancel_rollouts()
+
+        pairs = zip(rollout_names(part.count), itertools.cycle(self._backend.workers), strict=False)
+        await _together((worker.name, roll(worker, name)) for name, worker in pairs)
+
+    # -- events --
+
+    def _point(self, event: EventPart) -> asyncio.Event | None:
+        """Return what is set when the journal reaches the point of an event; None if the event has none."""
+        if (point := event.after) is None:
+            return None
+        reached, count = asyncio.Event(), 0
+
+        def watch(one: Event) -> None:
+            nonlocal count
+            count = point.count(count, one)
+            if count >= point.number:
+                reached.set()
+
+        self._backend.recorder.journal.watchers.append(watch)
+        return reached
+
+    async def _event(self, event: EventPart, point: asyncio.Event | None) -> None:
+        backend, scale = self._backend, self._backend.time_scale
+        if point is not None:
+            await point.wait()
+        elif event.at > 0:
+            await backend.first_request()
+        await asyncio.sleep(event.at * scale)
+        seconds = None if event.seconds is None else event.seconds * scale
+        target = str(event.target)
+        names = event.workers(self._scenario.cluster.workers)
+        # Whatever a driver created dies with it.
+        chosen = [one for one in backend.workers if one.alive and (one.name in names or target == "driver")]
+        match event.kind:
+            case "kill" if target == "limiter":
+                await backend.kill_limiter(seconds)
+            case "kill":
+                self._note("world", "killed", target=target)
+                await backend.kill(target, [worker.name for worker in chosen])
+            case "pause" if target == "limiter":
+                await self._pause_limiter(seconds or 0.0)
+            case "pause":
+                await _together((DRIVER, self._pause(worker, seconds or 0.0)) for worker in chosen)
+            case "cut_off":
+                await _together((DRIVER, self._cut_off(worker, seconds or 0.0)) for worker in chosen)
+            case "restart" if target == "limiter":
+                await backend.restart_limiter()
+            case "restart" | "crash" | "wedge":
+                await backend.sandboxes.do(event.kind, target, seconds, event.ping)
+            case "resize":
+                await backend.resize(event.target)
+            case "cancel":
+                await backend.cancel_calls(event.target)
+
+    async def _pause(self, worker: WorkerHandle, seconds: float) -> None:
+        self._note("world", "worker_paused", worker=worker.name, seconds=seconds)
+        await worker.pause()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await worker.resume()
+        self._note("world", "worker_resumed", worker=worker.name)
+
+    async def _pause_limiter(self, seconds: float) -> None:
+        self._note("world", "limiter_paused", seconds=seconds)
+        await self._backend.pause_limiter()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await self._backend.resume_limiter()
+        self._note("world", "limiter_resumed")
+
+    async def _cut_off(self, worker: WorkerHandle, seconds: float) -> None:
+        self._note("world", "cut_off", worker=worker.name, seconds=seconds)
+        await worker.cut_off(True)
+        await asyncio.sleep(seconds)
+        await worker.cut_off(False)
+        self._note("world", "reconnected", worker=worker.name)
+
+    # -- the end --
+
+    async def wind_up(self) -> None:
+        """Wait until all permits are returned, for two leases at most, and record the event ``ended``, the last one."""
+        backend, facts = self._backend, {}
+        if (lease := backend.lease) is not None:
+            await backend.flush()
+            # After two leases the limiter has noticed every death.
+            until = backend.recorder.now() + 2 * lease + 1.0
+            snapshot = await backend.snapshot()
+            while (snapshot is None or snapshot.in_use or snapshot.waiting) and backend.recorder.now() < until:
+                await asyncio.sleep(backend.poll_seconds or lease / 10 + 0.01)
+                snapshot = await backend.snapshot()
+            if snapshot is not None:
+                keys = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
+                facts["limiter"] = {key: getattr(snapshot, key) for key in keys}
+        await backend.sandboxes.settle()
+        self._note("world", "ended", **facts, **backend.closing_facts())
+        backend.recorder.on = False
+
+
+def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit: int | None, **more: Any) -> None:
+    """Record the settings of the run, and watch for its secrets from now on."""
+    for name, secret in scenario.secrets.items():
+        recorder.keep_secret(secret, name)
+    recorder.note(
+        "world",
+        "began",
+        workers=scenario.cluster.workers,
+        sandboxes=sandboxes,
+        limit=limit,
+        calls=scenario.load.calls if scenario.load is not None else None,
+        secrets=recorder.secrets,
+        **more,
+        **({"foreign": True} if scenario.own_config is None else {}),
+    )
+
+
+def note_never_made(recorder: Recorder, called: Event) -> None:
+    """Record as lost a call that was assigned to a worker which died before making it."""
+    recorder.note("world", "called", **called)
+    recorder.note("world", "lost", call=called["call"], worker=called["worker"])
+
+
+def note_stuck(journal: Journal, error: WorldError) -> None:
+    """Record that the run could not go on."""
+    journal.note(journal.last_time, "world", "stuck", text=str(error))
+
+
+async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    """Run each in the process that it belongs to."""
+    tasks = []
+    for process, work in works:
+        with running_as(process):
+            tasks.append(asyncio.ensure_future(work))
+    await _all(tasks)
+
+
+async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Wait for all of them, then raise the first error."""
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result

@@ -1,0 +1,298 @@
+"""One run of a scenario on a Ray cluster, as seen by the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar, Literal
+from uuid import uuid4
+
+from ray.exceptions import RayError
+
+from sfusion.harness.errors import WorldError
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.play import Play, note_began
+from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, unscheduled_actors
+from sfusion.harness.lab.worlds.ray_driver import SecondDriver
+from sfusion.harness.lab.worlds.ray_limiter import PROCESS as LIMITER
+from sfusion.harness.lab.worlds.ray_limiter import RunLimiter
+from sfusion.harness.lab.worlds.ray_sandbox import RemoteSandboxes
+from sfusion.harness.lab.worlds.ray_worker import WARM_UP, WorkerSetup
+from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers, cause_of
+from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
+from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
+from sfusion.harness.lab.worlds.remote_journal import ClockRecorder, JournalServer
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, SandboxGroup
+from sfusion.harness.real.targets import RealSandbox
+from sfusion_tools.limiter import LimiterSettings, Snapshot
+from sfusion_tools.rollout import RolloutLimits
+
+LONGEST_RUN = 120.0
+"""Hard cap on the seconds of load, even if the scenario's ``horizon`` is larger."""
+START_SECONDS = 90.0
+"""How long processes and tools may take to start."""
+_LOOK_SECONDS = 0.01
+
+SandboxOn = Literal["driver", "node"]
+
+
+class RayBackend:
+    """The processes of one run. ``run`` starts them, plays the scenario and ends them again."""
+
+    poll_seconds: ClassVar[float | None] = 0.05
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        journal: Journal,
+        cluster: RayCluster,
+        nodes: list[str],
+        bounds: RolloutLimits,
+        sandbox_on: SandboxOn,
+        listen: str,
+        real: Sequence[RealSandbox] = (),
+        start_timeout: float = START_SECONDS,
+    ) -> None:
+        self.horizon = min(scenario.horizon, LONGEST_RUN)
+        self.time_scale = scenario.time_scale
+        self._scenario = scenario
+        self._journal = journal
+        self._cluster = cluster
+        self._nodes = nodes
+        self._bounds = bounds
+        self._sandbox_on = sandbox_on
+        self._real = real
+        self._listen = listen
+        self._start_timeout = start_timeout
+        self._starting = "the sandboxes"
+        self._limiter: RunLimiter | None = None
+        self._limiter_lives = 0
+        self._limiter_connections = 0
+        self._limiter_alive = False
+        self._driver: SecondDriver | None = None
+        self.recorder: Recorder
+        self.sandboxes: SandboxGroup
+        self._server: JournalServer
+        self._workers: RayWorkers
+
+    async def run(self) -> None:
+        async with AsyncExitStack() as stack:
+            # Closed in the opposite order: workers, limiter, sandboxes, then the journal.
+            self._server = await stack.enter_async_context(
+                JournalServer(
+                    self._on_event,
+                    on_connect=self._on_connect,
+                    on_disconnect=self._on_disconnect,
+                    host=self._listen,
+                )
+            )
+            self.recorder = ClockRecorder(self._journal, self._server.zero)
+            self._workers = RayWorkers(self._scenario, self.recorder, local=not self._cluster.other_machines())
+            stack.enter_context(recorded_logs(self.recorder))
+            try:
+                async with asyncio.timeout(self._start_timeout):
+                    await self._start(stack)
+            except TimeoutError:
+                late = self._workers.unready if self._starting == "the workers" else f"{self._starting} did not start"
+                hint = await unscheduled_actors()
+                limit = f"within {self._start_timeout:g} s (--start-timeout)"
+                raise WorldError(f"{late} {limit}{hint}") from None
+            except RayError as error:
+                raise WorldError(f"{self._starting} could not start: {cause_of(error)}") from error
+            await self.sandboxes.begin()
+            began = self.recorder.now()
+            play = Play(self._scenario, self)
+            await play.run()
+            await play.wind_up()
+            ended: float = self._journal.events[-1]["at"]
+            await self._workers.close()
+        self._sort(began, ended)
+
+    def _sort(self, began: float, ended: float) -> None:
+        """Sort by time, with zero where the load begins; events of the warm-up and of the teardown go."""
+        load = (event for event in self._journal.events if event.get("call") != WARM_UP.call)
+        events = [event for event in load if event["at"] <= ended]
+        events.sort(key=lambda event: event["at"])
+        for event in events:
+            event["at"] = round(max(0.0, event["at"] - began), 6)
+        self._journal.events[:] = events
+
+    # -- what the processes report --
+
+    def _on_event(self, event: Event) -> None:
+        self._workers.on_event(event)
+        self._journal.add(event)
+
+    def _on_connect(self, process: str, at: float) -> None:
+        self._workers.on_connect(process)
+        if process == LIMITER:
+            self._record_limiter_death()
+            self._limiter_lives += 1
+            self._limiter_connections += 1
+            self._limiter_alive = True
+            first = self._limiter_lives == 1
+            self._journal.note(at, "world", "limiter_started", life=self._limiter_lives, first=first)
+
+    def _on_disconnect(self, process: str) -> None:
+        if process == LIMITER:
+            self._limiter_connections -= 1
+            if not self._limiter_connections:  # not that of a predecessor, whose end was slower than the new start
+                self._record_limiter_death()
+        self._workers.on_disconnect(process)
+
+    def _record_limiter_death(self) -> None:
+        if self._limiter_alive and not self._workers.closing:
+            self.recorder.note("world", "limiter_died", life=self._limiter_lives)
+        self._limiter_alive = False
+
+    # -- starting --
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        scenario, recorder = self._scenario, self.recorder
+        hidden = {text: name for name, text in scenario.secrets.items()}
+        limits = limiter_settings_of(scenario)
+        note_began(
+            recorder,
+            scenario,
+            sandboxes=max(scenario.sandbox.instances, len(self._real)),
+            limit=limits.rate_limit if limits is not None else scenario.stated_limit,
+            nodes=len(set(self._nodes)),
+            time_scale=scenario.time_scale,
+        )
+        self.sandboxes = self._make_sandboxes(hidden)
+        stack.push_async_callback(self.sandboxes.stop)
+        urls = await self.sandboxes.start()
+        names = {bare_address(url): f"sandbox-{number}" for number, url in enumerate(urls, 1)}
+        for address, name in names.items():
+            recorder.alias(address, name)
+        journal = self._server.address(names, hidden)
+        known = None
+        if limits is not None:
+            # Where nodes are killed, the limiter is on node-1: killing that node kills both.
+            home = self._nodes[0] if killed_nodes(scenario) else None
+            self._limiter = RunLimiter(f"run-{uuid4().hex[:12]}", limits, journal, home)
+            stack.callback(self._limiter.close)
+            known = (self._limiter.name, limits)
+        per_node = scenario.cluster.workers_per_node
+        places = {name: self._nodes[index // per_node] for index, name in enumerate(scenario.cluster.workers)}
+        stack.callback(self._workers.kill)
+        if any(event.kind == "kill" and event.target == "driver" for event in scenario.events):
+            self._driver = SecondDriver(self._cluster.address, f"run-{uuid4().hex[:12]}")
+            stack.callback(self._driver.kill)
+        if self._limiter is not None:
+            self._starting = "the limiter"
+            await self._limiter.start()
+        self._starting = "the workers"
+        await self._workers.start(places, WorkerSetup(scenario, urls, journal, known, self._bounds), self._driver)
+
+    def _make_sandboxes(self, hidden: dict[str, str]) -> SandboxGroup:
+        scenario = self._scenario
+        if self._real:
+            return RealSandboxes(scenario, self.recorder, self._real, self._listen)
+        if self._sandbox_on == "driver":
+            return FakeSandboxes(scenario, self.recorder, self._listen)
+        # On the last node that survives: killing a node must not kill the sandbox.
+        safe = [node for number, node in enumerate(self._nodes, 1) if number not in killed_nodes(scenario)]
+        host = None if self._cluster.other_machines() else "127.0.0.1"
+        return RemoteSandboxes(scenario, self._server.address({}, hidden), (safe or self._nodes)[-1], host)
+
+    # -- what the play needs (see play.Backend) --
+
+    @property
+    def workers(self) -> list[RayWorker]:
+        return self._workers.workers
+
+    @property
+    def lease(self) -> float | None:
+        return self._limiter.settings.lease if self._limiter is not None else None
+
+    async def first_request(self) -> None:
+        seen = 0
+        while not any(_is_request_or_end(event) for event in self._journal.events[seen:]):
+            seen = len(self._journal.events)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def kill(self, target: str, names: list[str]) -> None:
+        chosen = [worker for worker in self.workers if worker.name in names]
+        for worker in chosen:
+            worker.killed = True
+        if target == "driver" and self._driver is not None:
+            self._driver.kill()
+        elif target.startswith("node-"):
+            number = int(target.removeprefix("node-"))
+            await asyncio.to_thread(self._cluster.kill_node, self._nodes[number - 1])
+        else:
+            for worker in chosen:
+                await worker.signal(signal.SIGKILL)
+        for worker in chosen:
+            await worker.gone.wait()
+
+    async def kill_limiter(self, seconds: float | None) -> None:
+        self.recorder.note("world", "killed", target="limiter")
+        if self._limiter is not None:
+            self._limiter.kill()  # Ray restarts it at once, whatever ``seconds`` says
+
+    async def restart_limiter(self) -> None:
+        """Do nothing: Ray has restarted it already."""
+
+    async def pause_limiter(self) -> None:
+        if self._limiter is not None:
+            await self._limiter.pause()
+
+    async def resume_limiter(self) -> None:
+        if self._limiter is not None:
+            await self._limiter.resume()
+
+    async def resize(self, rate_limit: int) -> None:
+        if self._limiter is not None:
+            await self._limiter.resize(rate_limit)
+
+    async def cancel_calls(self, share: float) -> None:
+        await self._workers.broadcast("cancel_calls", share)
+
+    async def cancel_rollouts(self) -> None:
+        await self._workers.broadcast("cancel_rollouts")
+
+    async def flush(self) -> None:
+        """Do nothing: the workers send everything by themselves, and the wind-up waits for it."""
+
+    async def snapshot(self) -> Snapshot | None:
+        return await self._limiter.snapshot() if self._limiter is not None else None
+
+    def on_broken_off(self) -> None:
+        """Keep recording: calls that the workers have begun may still end."""
+
+    def closing_facts(self) -> dict[str, Any]:
+        return {"clock_error": self._server.clock_error}
+
+
+def _is_request_or_end(event: Event) -> bool:
+    if event.get("call") == WARM_UP.call:
+        return False
+    ends = ("returned", "cancelled", "lost", "rollout_ended")
+    return event["event"] in ("arrived", "attempt_started", *ends)
+
+
+def bare_address(url: str) -> str:
+    """Return host and port, without scheme and credentials."""
+    return url.rpartition("@")[2].removeprefix("http://")
+
+
+def limiter_settings_of(scenario: Scenario) -> LimiterSettings | None:
+    """Return the limiter settings of our own tool; None if it has no limiter or the tools are other people's."""
+    settings = scenario.settings
+    if settings is None:
+        from sfusion_tools.sandbox.config import SandboxToolConfig
+
+        ours = [
+            entry.get("config") or {}
+            for entry in scenario.tools
+            if isinstance(entry, dict) and str(entry.get("class_name", "")).startswith("sfusion_tools.")
+        ]
+        if not ours:
+            return None
+        settings = SandboxToolConfig.model_validate({**ours[0], "sandbox_fusion_url": "http://127.0.0.1:8080"})
+    return settings.limits if settings.enable_global_rate_limit else None

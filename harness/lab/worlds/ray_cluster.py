@@ -1,0 +1,306 @@
+"""The Ray clusters that scenarios run on: our own, with several nodes on this machine, or a running one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from sfusion.harness.errors import MissingWorld
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.ray_guardian import RayGuardian
+from sfusion_tools.errors import MissingExtra
+
+_REACH_SECONDS = 5.0
+_NODE_SECONDS = 90.0
+"""How long a node of our own may take to start."""
+_LOOK_SECONDS = 0.1
+_QUICK_HEALTH = {
+    # A killed node is detected after three seconds; a slow one has ten seconds to answer.
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 10_000,
+    "health_check_failure_threshold": 3,
+}
+
+_NODE = {"num_cpus": 2, "include_log_monitor": False}  # the monitor sends logs to the driver, which shows none
+
+
+class RayCluster(Protocol):
+    """What a run needs of a cluster."""
+
+    address: str
+
+    def check(self, scenarios: Iterable[Scenario]) -> None:
+        """Raise MissingWorld if one of them cannot run on this cluster."""
+
+    def nodes(self, count: int, killed: Collection[int]) -> list[str]:
+        """Return ids of nodes for node-1, node-2, ...; the numbers in ``killed`` must be nodes that can be killed."""
+
+    def kill_node(self, node: str) -> None:
+        """Kill all processes of a node."""
+
+    def other_machines(self) -> list[str]:
+        """Return the addresses of nodes on other machines."""
+
+    def close(self) -> None:
+        """Shut the cluster down if it is ours, otherwise disconnect."""
+
+
+def open_cluster(address: str | None = None) -> RayCluster:
+    """Start a cluster, or connect to the one at an address; raise MissingWorld if that fails."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra("world ray", "ray", error) from error
+    if ray.is_initialized():
+        raise MissingWorld("this process is already connected to a Ray cluster; call ray.shutdown() first")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return OwnCluster() if address is None else GivenCluster(address)
+
+
+class OwnCluster:
+    """Nodes on this machine, started when needed and ended by ``close``. It never joins another cluster."""
+
+    def __init__(self) -> None:
+        import ray
+        from ray.cluster_utils import Cluster
+
+        self._quiet = _Quiet()
+        self._guardian = RayGuardian()
+        self._nodes: list[Any] = []
+        try:
+            with inherited_path(), _without_dashboard(), slow_start_allowed():
+                self._cluster = Cluster(
+                    initialize_head=True,
+                    head_node_args={
+                        **_NODE,
+                        "include_dashboard": False,
+                        "no_monitor": True,  # of the autoscaler
+                        "session_name": self._guardian.session,
+                        "_system_config": _QUICK_HEALTH,
+                    },
+                )
+            self._nodes.append(self._cluster.head_node)
+            self.address: str = self._cluster.address
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # Ray raises whatever it meets
+            self._shut_down()
+            raise MissingWorld(f"cannot start a Ray cluster on this machine: {_first_line(error)}") from error
+        except BaseException:
+            self._shut_down()
+            raise
+
+    def check(self, scenarios: Iterable[Scenario]) -> None:
+        """Accept all of them."""
+
+    def nodes(self, count: int, killed: Collection[int]) -> list[str]:
+        """Start as many nodes as needed. The head cannot be killed, so it is used only as a node that survives."""
+        survivors = [number for number in range(1, count + 1) if number not in killed]
+        needed = count if survivors else count + 1
+        while len(self._nodes) < needed:
+            with inherited_path(), slow_start_allowed():
+                self._nodes.append(self._cluster.add_node(**_NODE))
+        head, others = self._nodes[0], iter(self._nodes[1:])
+        return [
+            (head if survivors and number == survivors[0] else next(others)).node_id for number in range(1, count + 1)
+        ]
+
+    def kill_node(self, node: str) -> None:
+        found = next(one for one in self._nodes if one.node_id == node)
+        self._nodes.remove(found)
+        self._cluster.remove_node(found, allow_graceful=False)
+
+    def other_machines(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        import ray
+
+        try:
+            ray.shutdown()
+            cluster = getattr(self, "_cluster", None)
+            if cluster is not None:
+                cluster.shutdown()
+        finally:
+            self._guardian.finish()
+            self._quiet.restore()
+
+
+class GivenCluster:
+    """A cluster that is already running. Runs remove what they create there and touch nothing else."""
+
+    def __init__(self, address: str) -> None:
+        import ray
+
+        self.address = address
+        reach(address)
+        self._quiet = _Quiet()
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # Ray raises whatever it meets
+            self._quiet.restore()
+            raise MissingWorld(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
+        self._here = ray.util.get_node_ip_address()
+
+    def check(self, scenarios: Iterable[Scenario]) -> None:
+        """Refuse scenarios that kill nodes."""
+        for scenario in scenarios:
+            killed = killed_nodes(scenario)
+            if killed:
+                raise MissingWorld(
+                    f"{scenario.title} kills node-{min(killed)}, but sfusion does not kill nodes of a given cluster; "
+                    f"run it without --ray-address, or skip it with -k 'not {scenario.scenario}'"
+                )
+
+    def nodes(self, count: int, killed: Collection[int]) -> list[str]:
+        """Return the cluster's nodes in turn; if it has fewer than the scenario, some are used several times."""
+        import ray
+
+        ids = sorted(one["NodeID"] for one in ray.nodes() if one["Alive"])
+        return [ids[number % len(ids)] for number in range(count)]
+
+    def kill_node(self, node: str) -> None:
+        raise MissingWorld(f"sfusion does not kill nodes of the cluster at {self.address}")
+
+    def other_machines(self) -> list[str]:
+        import ray
+
+        there = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}
+        return sorted(there - {self._here, "127.0.0.1"})
+
+    def close(self) -> None:
+        import ray
+
+        ray.shutdown()
+        self._quiet.restore()
+
+
+@contextmanager
+def inherited_path() -> Iterator[None]:
+    """Let processes that are started meanwhile, and their children, import what this one can import."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _without_dashboard() -> AbstractContextManager[None]:
+    """Ray starts the server of its dashboard even with ``include_dashboard=False``; nothing here asks it anything."""
+    from ray._private.node import Node
+
+    return _private_replaced(Node, "start_api_server", lambda _: lambda *_, **__: None)
+
+
+def slow_start_allowed() -> AbstractContextManager[None]:
+    """Keep asking for a node that is being started: Ray gives up after 30 s, and its agents can be slow to import."""
+    from ray._private import services
+
+    def patient(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def get_node(*args: Any, **options: Any) -> Any:
+            end = time.monotonic() + _NODE_SECONDS
+            while True:
+                try:
+                    return ask(*args, **options)
+                except RuntimeError:  # not registered yet
+                    if time.monotonic() >= end:
+                        raise
+                time.sleep(_LOOK_SECONDS)
+
+        return get_node
+
+    return _private_replaced(services, "get_node", patient)
+
+
+@contextmanager
+def _private_replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace a function of Ray's that is private, so it may be gone one day."""
+    original = getattr(owner, name, None)
+    if original is None:
+        yield
+        return
+    setattr(owner, name, replacement(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def killed_nodes(scenario: Scenario) -> set[int]:
+    """Return the numbers of the nodes that a scenario kills."""
+    targets = [str(event.target) for event in scenario.events if event.kind == "kill"]
+    return {int(target.removeprefix("node-")) for target in targets if target.startswith("node-")}
+
+
+async def unscheduled_actors() -> str:
+    """Return a clause on the actors of this job that Ray has not started; an empty text if there are none."""
+    try:
+        async with asyncio.timeout(_REACH_SECONDS):
+            return await asyncio.to_thread(_unscheduled_actors)
+    except TimeoutError:
+        return "; the cluster does not answer"
+
+
+def _unscheduled_actors() -> str:
+    import ray
+    from ray._private.state import actors  # the public API needs Ray's dashboard
+
+    job = ray.get_runtime_context().get_job_id()
+    pending = [one for one in actors().values() if one["State"] == "PENDING_CREATION" and one["JobID"] == job]
+    if not pending:
+        return ""
+    names = ", ".join(sorted({one["ActorClassName"] for one in pending}))
+    free, total = (found.get("CPU", 0.0) for found in (ray.available_resources(), ray.cluster_resources()))
+    return f"; Ray has not started {names} ({free:g} of {total:g} CPUs are free)"
+
+
+def reach(address: str) -> None:
+    """Raise MissingWorld if nothing listens at HOST:PORT; Ray itself would retry for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise MissingWorld(f"{address!r} is not the address of a Ray cluster; give HOST:PORT (of Ray's GCS) or auto")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise MissingWorld(f"no Ray cluster answers at {address}: {why}; start it, or give another address") from error
+
+
+class _Quiet:
+    """Keeps Ray's messages about dying nodes off the terminal: they are killed on purpose."""
+
+    def __init__(self) -> None:
+        import ray._private.worker
+
+        self._worker: Any = ray._private.worker
+        self._printed = getattr(self._worker, "print_to_stdstream", None)
+        self._logger = logging.getLogger("ray")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.ERROR)
+        if self._printed is not None:
+            self._worker.print_to_stdstream = lambda *_, **__: None
+
+    def restore(self) -> None:
+        if self._printed is not None:
+            self._worker.print_to_stdstream = self._printed
+        self._logger.setLevel(self._level)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).partition("\n")[0]

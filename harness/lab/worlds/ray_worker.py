@@ -1,0 +1,123 @@
+"""The worker processes of world ray, as Ray actors."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.program import ProgramPart
+from sfusion.harness.lab.worlds.calling import call_tool
+from sfusion.harness.lab.worlds.recorder import LogHandler
+from sfusion.harness.lab.worlds.remote_journal import JournalAddress, RemoteRecorder
+from sfusion.harness.lab.worlds.worker import Worker
+from sfusion_tools.errors import LimiterUnreachable
+from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
+from sfusion_tools.limiter.ray_limiter import RayTransport
+from sfusion_tools.rollout import RolloutLimits
+
+WARM_UP = ProgramPart(prints="ready\n", real=True).prepare("warm-up", seed=0)
+"""A call that is not part of the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """What a worker process needs to know about the run."""
+
+    scenario: Scenario
+    urls: list[str]
+    journal: JournalAddress
+    limiter: tuple[str, LimiterSettings] | None
+    """The name of its actor and the settings it was created with."""
+    bounds: RolloutLimits
+    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    """Where the driver finds modules, such as that of the tool class."""
+
+
+class _CuttableTransport(RayTransport):
+    """The connection to the limiter; while it is cut, messages are dropped in this process."""
+
+    is_cut = False
+
+    async def exchange(self, batch: Batch) -> LimiterReply:
+        self._check()
+        return await super().exchange(batch)
+
+    async def wait(self, poll: Poll) -> LimiterReply:
+        self._check()
+        reply = await super().wait(poll)
+        self._check()
+        return reply
+
+    def _check(self) -> None:
+        if self.is_cut:
+            raise LimiterUnreachable("the connection to the limiter is cut")
+
+
+class WorkerProcess(Worker):
+    """One worker process; the driver tells it which calls and rollouts to make."""
+
+    def __init__(self, name: str, setup: WorkerSetup) -> None:
+        sys.path += [folder for folder in setup.path if folder not in sys.path]
+        recorder = RemoteRecorder(setup.journal, name)
+        transport = _CuttableTransport(setup.limiter[1], setup.limiter[0]) if setup.limiter is not None else None
+        super().__init__(name, setup.scenario, recorder, transport, setup.bounds, setup.scenario.time_scale)
+        self._remote_recorder = recorder
+        self._cuttable = transport
+        self._urls = setup.urls
+        logging.getLogger("sfusion_tools").addHandler(LogHandler(recorder))
+
+    async def start(self) -> int:
+        """Make the tools and return the process id."""
+        self.make_tools(self._urls)
+        return os.getpid()
+
+    async def warm_up(self) -> None:
+        """Make a call before the load begins: another class may start processes of its own when it is first used."""
+        try:
+            raised = (await call_tool(self._tools[0], WARM_UP)).get("raised")
+        except Exception as error:  # of ``release``
+            raised = type(error).__name__
+        if raised is not None:
+            text = f"the warm-up call of {self.name} raised {raised}"
+            self._recorder.note("world", "log", level="warning", text=text)
+
+    async def cut_off(self, off: bool) -> None:
+        """Cut the connection to the limiter, or restore it."""
+        if self._cuttable is not None:
+            self._cuttable.is_cut = off
+
+    async def close(self) -> None:
+        """Close the tools, detach from the limiter and close the journal."""
+        await super().close()
+        self._remote_recorder.close()
+
+
+# Without restarts: a killed worker stays dead, as in every world.
+_actor_class: Any = ray.remote(num_cpus=0, max_concurrency=100_000)(WorkerProcess)
+
+
+def create_worker(name: str, node: str, setup: WorkerSetup, *, named: bool = False) -> Any:
+    """Start a worker on a node and return its actor; with ``named``, others can look it up by its name."""
+    options = {"name": name} if named else {}
+    return _actor_class.options(scheduling_strategy=on_node(node), **options).remote(name, setup)
+
+
+def on_node(node: str) -> Any:
+    """Return the scheduling strategy that allows this node only."""
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+@ray.remote(num_cpus=0)  # type: ignore[untyped-decorator] # Ray has no types
+def signal_process(pid: int, signal: int) -> None:
+    """Send a signal to a process on the machine where this task runs, unless it is gone."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal)

@@ -1,0 +1,118 @@
+"""Writes events to a journal, with names instead of addresses and without secrets."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sfusion.harness.lab.journal import SHOWN, Event, Journal
+
+
+class Recorder:
+    """Records events with the time of a clock. Secrets are removed from texts, and the event is marked as leaking."""
+
+    def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
+        self.journal = journal
+        self._clock = clock
+        self._began = clock()
+        self._names: dict[str, str] = {}
+        self._secrets: dict[str, str] = {}
+        self._shortest = math.inf
+        """The length of the shortest text that is looked for."""
+        self.on = True
+
+    def alias(self, address: str, name: str) -> None:
+        """Write a name in place of an address, because addresses differ from run to run."""
+        self._names[address] = name
+        self._shortest = min(self._shortest, len(address))
+
+    def keep_secret(self, secret: str, name: str) -> None:
+        """Watch for a text that must not be written."""
+        self._secrets[secret] = name
+        self._shortest = min(self._shortest, len(secret))
+
+    @property
+    def secrets(self) -> int:
+        """Return how many secrets are watched for."""
+        return len(self._secrets)
+
+    def now(self) -> float:
+        """Return the seconds since the recording began."""
+        return self._clock() - self._began
+
+    def note(self, source: str, event: str, **facts: Any) -> None:
+        """Record an event, unless recording is off."""
+        if not self.on:
+            return
+        leaked: list[str] = []
+        record: Event = {"at": round(self.now(), 6), "source": source, "event": event}
+        shortest = self._shortest
+        for key, value in facts.items():
+            kind = type(value)
+            if kind is str:
+                if len(value) >= shortest:
+                    value = self._clean(value, leaked)
+                # The whole text is searched for secrets, but only its beginning is kept.
+                record[key] = value[:SHOWN] if key == "text" else value
+            elif kind is float:
+                record[key] = round(value, 6)
+            else:
+                record[key] = value
+        if leaked:
+            record["leaked"] = leaked
+        self.journal.add(record)
+
+    def server_events(self, sandbox: str | None) -> Callable[[Mapping[str, Any]], None]:
+        """Return a journal for a fake or a proxy; ``sandbox`` names it where there are several."""
+        named = {} if sandbox is None else {"sandbox": sandbox}
+
+        def note(event: Mapping[str, Any]) -> None:
+            facts = {key: value for key, value in event.items() if key not in ("at", "source", "event")}
+            self.note("server", str(event["event"]), **facts, **named)
+
+        return note
+
+    def _clean(self, text: str, leaked: list[str]) -> str:
+        for address, name in self._names.items():
+            if address in text:
+                text = text.replace(address, name)
+        for secret, name in self._secrets.items():
+            if secret in text:
+                text = text.replace(secret, "<secret>")
+                if name not in leaked:
+                    leaked.append(name)
+        return text
+
+
+class LogHandler(logging.Handler):
+    """Records warnings and errors that the code under test logs."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(logging.WARNING)
+        self._recorder = recorder
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage())
+
+
+@contextmanager
+def recorded_logs(recorder: Recorder) -> Iterator[None]:
+    """Send the log lines of the code under test to the journal instead of the terminal."""
+    handler = LogHandler(recorder)
+    loggers = [logging.getLogger(name) for name in ("sfusion_tools", "sfusion.fakes")]
+    before = [(logger, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+        # What is recorded must not depend on the log level of the process.
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, propagate, level in before:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level)

@@ -1,0 +1,84 @@
+"""The fake sandboxes of a scenario, in the event loop of the world."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.recorder import Recorder
+from sfusion.harness.lab.worlds.schedules import running_as
+
+
+class SandboxGroup(Protocol):
+    """The sandboxes of a run: fakes here, fakes on a node, or real ones behind proxies."""
+
+    async def start(self) -> list[str]:
+        """Start listening, without faults, and return the addresses."""
+
+    async def begin(self) -> None:
+        """Inject the scenario's faults from now on; their clocks start here."""
+
+    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
+        """Crash, restart or wedge all of them (target ``sandbox``) or one (``sandbox-2``)."""
+
+    async def settle(self) -> None:
+        """Return when the events of all answers that have reached a client are recorded."""
+
+    async def stop(self) -> None: ...
+
+
+class FakeSandboxes:
+    """The fakes of a scenario, in this event loop."""
+
+    def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
+        self._recorder = recorder
+        names = scenario.sandbox.names
+        self._faults = [scenario.sandbox.instance(number).faults for number in range(1, len(names) + 1)]
+        self._all = [
+            FakeSandbox(
+                executor=part.executor,
+                profile=part.profile,
+                model=part.model,
+                seed=scenario.seed,
+                host=host,
+                journal=recorder.server_events(name if len(names) > 1 else None),
+            )
+            for number, name in enumerate(names, 1)
+            for part in [scenario.sandbox.instance(number)]
+        ]
+
+    async def start(self) -> list[str]:
+        for number, sandbox in enumerate(self._all, 1):
+            with running_as(f"sandbox-{number}"):
+                await sandbox.start()
+            self._recorder.alias(sandbox.url.removeprefix("http://"), f"sandbox-{number}")
+        return [sandbox.url for sandbox in self._all]
+
+    async def begin(self) -> None:
+        for sandbox, faults in zip(self._all, self._faults, strict=True):
+            sandbox.set_faults(faults)
+
+    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
+        for place in places(target, len(self._all)):
+            sandbox = self._all[place]
+            with running_as(f"sandbox-{place + 1}"):
+                if kind == "crash":
+                    sandbox.crash(restart_after=seconds)
+                elif kind == "wedge":
+                    sandbox.wedge(ping=ping, seconds=seconds)
+                else:
+                    sandbox.restart()
+
+    async def settle(self) -> None:
+        """Do nothing: this loop hears of what follows from an answer after it has recorded the answer."""
+
+    async def stop(self) -> None:
+        """Stop all of them without waiting for requests under way."""
+        for sandbox in self._all:
+            await sandbox.stop(grace=0.0)
+
+
+def places(target: str, count: int) -> list[int]:
+    """Return the indexes of the sandboxes that a target means: ``sandbox`` is all, ``sandbox-2`` the second."""
+    return list(range(count)) if target == "sandbox" else [int(target.removeprefix("sandbox-")) - 1]

@@ -1,0 +1,203 @@
+"""Schedules: the order in which world sim runs callbacks that are ready at the same time.
+
+One event loop plays many processes, so it may run in any order what real processes, networks and clocks could order
+either way, and nothing else:
+
+- The callbacks of one process keep their order, as in a real event loop (``call_soon`` is first in, first out).
+- What arrives over a connection keeps its order on that connection.
+- An arrival and a timer wait for the callbacks of their process that were ready before them; they may be late
+  compared with everything else. Of two timers of a process, the one that is due earlier fires first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from typing import Any, Protocol
+
+from sfusion.harness.lab.scenarios.schedule import SchedulePart
+
+DRIVER = "driver"
+"""The process of all that belongs to no other."""
+_PROCESS: ContextVar[str] = ContextVar("process", default=DRIVER)
+_PATIENCE = 5_000
+"""Steps after which the first in the queue runs in any case: a process that polls must not stop all others."""
+_CHANGES = 3
+_FARTHEST_CHANGE = 17
+"""Changes of priority are drawn from the first 2**17 choices, early ones with a higher density."""
+
+
+@contextmanager
+def running_as(process: str) -> Iterator[None]:
+    """Let tasks and callbacks that are created here belong to a simulated process."""
+    token = _PROCESS.set(process)
+    try:
+        yield
+    finally:
+        _PROCESS.reset(token)
+
+
+class ArrivalHandle(asyncio.Handle):
+    """A callback for something that arrives over a connection; ``end`` is the number of the receiving end."""
+
+    __slots__ = ("end",)
+
+    def __init__(
+        self, callback: Any, args: Any, loop: asyncio.AbstractEventLoop, context: Context, *, end: int
+    ) -> None:
+        super().__init__(callback, args, loop, context)
+        self.end = end
+
+
+class Schedule(Protocol):
+    """Chooses among callbacks that could run next."""
+
+    def choose(self, step: int, sources: list[Hashable]) -> int:
+        """Return the number of one of them; a source is what keeps its own order: process, connection or timer."""
+
+    def wants(self, step: int) -> bool:
+        """Is there anything to choose in this step? Otherwise the first in the queue runs."""
+
+
+class _Random:
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(f"schedule {seed}").random
+
+    def wants(self, step: int) -> bool:
+        return True
+
+    def choose(self, step: int, sources: list[Hashable]) -> int:
+        return int(self._draw() * len(sources))
+
+
+class _Priority:
+    """Probabilistic concurrency testing: random priorities, and a few changes at random steps."""
+
+    def __init__(self, seed: int, changes: int) -> None:
+        generator = random.Random(f"schedule {seed}")
+        self._draw = generator.random
+        self._changes = {int(2 ** generator.uniform(0, _FARTHEST_CHANGE)) for _ in range(changes)}
+        self._priorities: dict[Hashable, float] = {}
+        self._choices = 0
+
+    def wants(self, step: int) -> bool:
+        return True
+
+    def choose(self, step: int, sources: list[Hashable]) -> int:
+        self._choices += 1
+        for source in sources:
+            if source not in self._priorities:
+                self._priorities[source] = self._draw()
+        chosen = self._highest(sources)
+        if self._choices in self._changes:
+            self._priorities[sources[chosen]] = -float(self._choices)
+            chosen = self._highest(sources)
+        if isinstance(sources[chosen], tuple):  # a timer, which fires once
+            del self._priorities[sources[chosen]]
+        return chosen
+
+    def _highest(self, sources: list[Hashable]) -> int:
+        return max(range(len(sources)), key=lambda number: self._priorities[sources[number]])
+
+
+class _Explicit:
+    """Deviations from first in, first out; one that is not possible is left out."""
+
+    def __init__(self, deviations: Iterable[tuple[int, int]]) -> None:
+        self._numbers = dict(deviations)
+
+    def wants(self, step: int) -> bool:
+        return step in self._numbers
+
+    def choose(self, step: int, sources: list[Hashable]) -> int:
+        number = self._numbers[step]
+        return number if number < len(sources) else 0
+
+
+def make_schedule(part: SchedulePart) -> Schedule:
+    if part.random is not None:
+        return _Random(part.random)
+    if part.priority is not None:
+        return _Priority(part.priority, _CHANGES if part.changes is None else part.changes)
+    return _Explicit(part.deviations or ())
+
+
+class _Ready:
+    """A callback in the queue."""
+
+    __slots__ = ("due", "handle", "process", "source")
+
+    def __init__(self, handle: asyncio.Handle, number: int) -> None:
+        context: Context = handle._context  # type: ignore[attr-defined] # not in typeshed
+        self.handle = handle
+        self.process = context.get(_PROCESS, DRIVER)
+        self.due: float | None = None
+        self.source: Hashable = self.process
+        if isinstance(handle, ArrivalHandle):
+            self.source = handle.end
+        elif isinstance(handle, asyncio.TimerHandle):
+            self.due = handle.when()
+            self.source = ("timer", number)
+
+
+class ScheduledQueue:
+    """Takes the place of an event loop's queue of ready callbacks."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._queue: list[_Ready] = []
+        self._added = 0
+        self._waited = 0
+        self.steps = 0
+        self.deviations: list[tuple[int, int]] = []
+        """The steps in which another callback than the first in the queue ran, and its number among those possible."""
+
+    def append(self, handle: asyncio.Handle) -> None:
+        self._added += 1
+        self._queue.append(_Ready(handle, self._added))
+
+    def popleft(self) -> asyncio.Handle:
+        """Remove and return the callback to run next."""
+        self.steps += 1
+        queue = self._queue
+        place = 0
+        if len(queue) > 1 and self._waited < _PATIENCE and self._schedule.wants(self.steps):
+            possible = _possible(queue)
+            if len(possible) > 1:
+                chosen = self._schedule.choose(self.steps, [queue[one].source for one in possible])
+                if chosen:
+                    self.deviations.append((self.steps, chosen))
+                    place = possible[chosen]
+        self._waited = self._waited + 1 if place else 0
+        return queue.pop(place).handle
+
+    def clear(self) -> None:
+        self._queue.clear()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+
+def _possible(queue: list[_Ready]) -> list[int]:
+    """Return the places of the callbacks that may run next, the first of the queue first."""
+    found: list[int] = []
+    busy: set[str] = set()
+    met: set[Hashable] = set()
+    due: dict[str, float] = {}
+    for place, one in enumerate(queue):
+        if one.process in busy:
+            met.add(one.source)
+            continue
+        if one.due is not None:
+            if due.setdefault(one.process, one.due) >= one.due:
+                found.append(place)
+            continue
+        if one.source not in met:
+            met.add(one.source)
+            found.append(place)
+        if one.source is one.process:
+            busy.add(one.process)
+    return found

@@ -1,0 +1,140 @@
+"""World sim: a cluster in one process and one event loop, in virtual time. A run is a function of its seed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar
+
+from sfusion.harness.errors import WorldError
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.measuring import bounds_of
+from sfusion.harness.lab.worlds.play import Play, note_began, note_stuck
+from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
+from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
+from sfusion.harness.lab.worlds.sim_limiter import CoreFactory, Link, SimLimiter
+from sfusion.harness.lab.worlds.sim_worker import SimWorker
+from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
+from sfusion_tools.limiter import LimiterCore, Snapshot
+from sfusion_tools.rollout import RolloutLimits
+
+_MOMENT = 1e-8
+"""Seconds after which all that was ready has run. A schedule may leave a sandbox behind the last caller, and it has not
+recorded the answer yet."""
+
+
+def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal | None = None) -> Journal:
+    """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules."""
+    journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
+    queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
+    try:
+        run_virtually(_run(scenario, journal, core, bounds_of(scenario)), queue)
+    except WorldError as error:
+        note_stuck(journal, error)
+    if queue is not None:
+        journal.note(journal.last_time, "world", "scheduled", steps=queue.steps, deviations=queue.deviations)
+    return journal
+
+
+async def _run(scenario: Scenario, journal: Journal, core: CoreFactory, bounds: RolloutLimits) -> None:
+    recorder = Recorder(journal, asyncio.get_running_loop().time)
+    with recorded_logs(recorder):
+        async with AsyncExitStack() as stack:
+            backend = _SimBackend(scenario, recorder)
+            await backend.start(stack, core, bounds)
+            play = Play(scenario, backend)
+            await play.run()
+            if scenario.schedule is not None:
+                await asyncio.sleep(_MOMENT)
+            await play.wind_up()
+
+
+class _SimBackend:
+    time_scale = 1.0
+    poll_seconds: ClassVar[float | None] = None
+
+    def __init__(self, scenario: Scenario, recorder: Recorder) -> None:
+        self._scenario = scenario
+        self.recorder = recorder
+        self.horizon = scenario.horizon
+        self.sandboxes = FakeSandboxes(scenario, recorder)
+        self.workers: list[SimWorker] = []
+        self._limiter: SimLimiter | None = None
+
+    async def start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
+        scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
+        stack.push_async_callback(self.sandboxes.stop)
+        urls = await self.sandboxes.start()
+        await self.sandboxes.begin()
+        count, loss = scenario.sandbox.instances, scenario.cluster.link.loss
+        note_began(recorder, scenario, sandboxes=count, limit=scenario.stated_limit, loss=loss)
+        if settings is not None and settings.enable_global_rate_limit:
+            self._limiter = SimLimiter(settings.limits, recorder, core)
+            self._limiter.start()
+        for name in scenario.cluster.workers:
+            link = Link(name, self._limiter, scenario.cluster.link, scenario.seed) if self._limiter else None
+            worker = SimWorker(name, scenario, recorder, link, bounds)
+            with running_as(name):
+                worker.make_tools(urls)
+            stack.push_async_callback(worker.close)
+            self.workers.append(worker)
+
+    @property
+    def lease(self) -> float | None:
+        snapshot = self._limiter.snapshot() if self._limiter is not None else None
+        return snapshot.lease if snapshot is not None else None
+
+    async def first_request(self) -> None:
+        """Return at once: starting takes no virtual time."""
+
+    async def kill(self, target: str, names: list[str]) -> None:
+        await asyncio.gather(*(worker.die() for worker in self.workers if worker.name in names))
+
+    async def kill_limiter(self, seconds: float | None) -> None:
+        if self._limiter is not None:
+            self._limiter.kill()
+            if seconds is not None:
+                await asyncio.sleep(seconds)
+                self._limiter.start()
+
+    async def restart_limiter(self) -> None:
+        if self._limiter is not None:
+            self._limiter.start()
+
+    async def pause_limiter(self) -> None:
+        if self._limiter is not None:
+            self._limiter.pause()
+
+    async def resume_limiter(self) -> None:
+        if self._limiter is not None:
+            self._limiter.resume()
+
+    async def resize(self, rate_limit: int) -> None:
+        if self._limiter is not None:
+            self._limiter.resize(rate_limit)
+
+    async def cancel_calls(self, share: float) -> None:
+        for worker in self.workers:
+            await worker.cancel_calls(share)
+
+    async def cancel_rollouts(self) -> None:
+        for worker in self.workers:
+            await worker.cancel_rollouts()
+
+    async def flush(self) -> None:
+        await asyncio.wait([asyncio.ensure_future(worker.flush()) for worker in self.workers], timeout=10.0)
+
+    async def snapshot(self) -> Snapshot | None:
+        return self._limiter.snapshot() if self._limiter is not None else None
+
+    def on_broken_off(self) -> None:
+        # From here on, everything ends only because the run is torn down.
+        self.recorder.on = False
+
+    def closing_facts(self) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        if self._scenario.own_config is None and isinstance(loop, VirtualTimeLoop) and not loop.network.connects:
+            self.recorder.note("world", "unobserved")
+        return {}

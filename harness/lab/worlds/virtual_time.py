@@ -1,0 +1,243 @@
+"""An event loop whose clock is virtual: it jumps to the next timer when nothing is ready and nothing real is pending.
+
+What runs on it is a function of its inputs: timers fire in order, tasks and futures hash by their number instead of
+their address (so that sets of them have the same order in every process), and connections within the loop are made in
+memory. Real work stops the clock: while a thread of ``run_in_executor``, a subprocess or a real socket is pending, the
+loop waits for it in real time and virtual time stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import selectors
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Context
+from functools import partial
+from typing import Any, TypeVar
+
+from sfusion.harness.errors import NoProgress, NothingLeft
+from sfusion.harness.lab.worlds.memory_network import MemoryNetwork, MemoryServer
+from sfusion.harness.lab.worlds.schedules import ArrivalHandle, ScheduledQueue
+
+T = TypeVar("T")
+
+_FRUITLESS = 500_000
+"""Iterations without any passing of time after which the loop counts as busy for ever."""
+_TICK = 200
+"""Iterations after which the clock advances by its resolution, as any real clock would. Timers may fire early by a
+rounding error; several tasks that each wait until then, and find that it is too early, would keep the loop busy."""
+
+
+class _Clock(selectors.BaseSelector):
+    """Takes the place of the loop's selector: instead of waiting for I/O it advances virtual time."""
+
+    def __init__(self) -> None:
+        self._real = selectors.DefaultSelector()
+        self.now = 0.0
+        self.resolution = 1e-9
+        """Which timers fire together must not depend on the clock resolution of the platform."""
+        self.threads = 0
+        self._registered = -1  # the loop's own pipe to itself does not count
+        self._fruitless = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Called by the loop when nothing is ready to run."""
+        real = self.threads > 0 or self._registered > 0
+        if timeout is not None and timeout <= 0:
+            self._fruitless += 1
+            if self._fruitless % _TICK == 0:
+                self.now += self.resolution
+            if self._fruitless > _FRUITLESS:
+                self._fruitless = 0  # tasks that are cancelled now must be able to finish
+                raise NoProgress(f"at {self.now:.6f} s something runs again and again without letting time pass")
+            return self._real.select(0) if real else []
+        self._fruitless = 0
+        if real:
+            # Wait for real work; the clock stands still meanwhile.
+            return self._real.select(None)
+        if timeout is None:
+            raise NothingLeft(f"at {self.now:.6f} s nothing is left that could ever happen")
+        self.now += timeout
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = self._real.register(fileobj, events, data)
+        self._registered += 1
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = self._real.unregister(fileobj)
+        self._registered -= 1
+        return key
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.modify(fileobj, events, data)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._real.get_map()
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class _NumberedFuture(asyncio.Future[Any]):
+    """A future that hashes by number: sets of them have the same order in every process."""
+
+    def __init__(self, *, loop: VirtualTimeLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = next(loop.numbers)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """A task that hashes by number."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], *, loop: VirtualTimeLoop, **options: Any) -> None:
+        self._number = next(loop.numbers)
+        super().__init__(work, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NumberedTimer(asyncio.TimerHandle):
+    """A timer that is due in the order of its making among those of one time, whatever else is in the heap."""
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: VirtualTimeLoop, context: Any = None) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self._number = next(loop.timers)
+
+    def __lt__(self, other: Any) -> bool:
+        mine, theirs = self._when, other._when  # type: ignore[attr-defined]
+        earlier: bool = mine < theirs or (mine == theirs and self._number < other._number)
+        return earlier
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop in virtual time; ``network`` holds its in-memory servers."""
+
+    def __init__(self, queue: ScheduledQueue | None = None) -> None:
+        self._virtual = _Clock()
+        self.numbers = itertools.count(1)
+        self.timers = itertools.count(1)
+        super().__init__(self._virtual)
+        if queue is not None:
+            self._ready = queue
+        self._clock_resolution = self._virtual.resolution
+        self.network = MemoryNetwork(self)
+        self.set_task_factory(_make_task)  # type: ignore[arg-type] # typeshed wants a Future where a Task is given
+        _let_aiohttp_see_virtual_time()
+
+    def time(self) -> float:
+        """Return the virtual seconds since the loop was created."""
+        return self._virtual.now
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock on although something is running."""
+        self._virtual.now += max(0.0, seconds)
+
+    def call_at(  # type: ignore[override] # typeshed ties the arguments to the callback
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Like asyncio's, but timers of one time are due in the order of their making."""
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _NumberedTimer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
+        self._ready.append(ArrivalHandle(callback, args, self, context, end=end))
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _NumberedFuture(loop=self)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override] # typeshed's parameter kinds differ between releases
+        """Run a function in a thread; the clock stands still until it is done."""
+        future: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
+        self._virtual.threads += 1
+        future.add_done_callback(self._thread_done)
+        return future
+
+    async def shutdown_default_executor(self, *options: Any) -> None:
+        """Wait for the threads in real time."""
+        self._virtual.threads += 1
+        try:
+            await super().shutdown_default_executor(*options)
+        finally:
+            self._virtual.threads -= 1
+
+    def _thread_done(self, _: object) -> None:
+        self._virtual.threads -= 1
+
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        """Connect in memory if a server of this loop listens there, otherwise really."""
+        if not self.network.dial(sock, address):
+            await super().sock_connect(sock, address)
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """Like asyncio's, also for in-memory connections."""
+        sock = options.get("sock")
+        if sock is None and self.network.knows((host, port)):
+            return await self.network.connect(protocol_factory, (host, port))
+        if sock is not None and (address := self.network.dialled(sock)) is not None:
+            return await self.network.connect(protocol_factory, address)
+        return await super().create_connection(protocol_factory, host, port, **options)
+
+    async def create_server(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        """Listen in memory on the address of a bound socket; without a socket, listen really."""
+        sock = options.get("sock")
+        if sock is None:
+            return await super().create_server(protocol_factory, *args, **options)
+        return self.listen_in_memory(protocol_factory, sock)
+
+    def listen_in_memory(self, protocol_factory: Any, sock: Any) -> MemoryServer:
+        """Accept in-memory connections to the address of a bound socket. The fakes look for this method."""
+        return self.network.listen(protocol_factory, sock)
+
+
+def _make_task(loop: VirtualTimeLoop, work: Coroutine[Any, Any, Any], **options: Any) -> _NumberedTask:
+    return _NumberedTask(work, loop=loop, **options)
+
+
+def _monotonic() -> float:
+    loop = asyncio._get_running_loop()
+    return loop.time() if isinstance(loop, VirtualTimeLoop) else time.monotonic()
+
+
+def _let_aiohttp_see_virtual_time() -> None:
+    """Make aiohttp's connection pool measure idle time on the loop's clock; with the real one it would be a race."""
+    from aiohttp import connector
+
+    connector.monotonic = _monotonic  # type: ignore[attr-defined] # its import, not its interface
+
+
+@contextmanager
+def _sleeping_blocks() -> Iterator[None]:
+    """Let ``time.sleep`` inside the loop do what it does in real time: time passes, and nothing else happens."""
+    real = time.sleep
+
+    def sleep(seconds: Any) -> None:
+        loop = asyncio._get_running_loop()
+        if isinstance(loop, VirtualTimeLoop):
+            loop.pass_time(seconds)
+        else:
+            real(seconds)
+
+    time.sleep = sleep
+    try:
+        yield
+    finally:
+        time.sleep = real
+
+
+def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
+    """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO without ``queue``."""
+    with asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue)) as runner, _sleeping_blocks():
+        return runner.run(main)

@@ -1,0 +1,172 @@
+"""The inside of a worker: its tool, its client of the limiter, and the calls and rollouts it is running.
+
+World sim runs several of these in one event loop, world ray one per process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from sfusion.fakes.faults.chance import uniform
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.program import PreparedCall
+from sfusion.harness.lab.worlds.calling import call_facts, call_tool
+from sfusion.harness.lab.worlds.recorder import Recorder
+from sfusion.harness.lab.worlds.tool_factory import make_tools
+from sfusion.harness.lab.worlds.worker_rollouts import Rollouts
+from sfusion.harness.lab.worlds.workload import Workload
+from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter.client import Transport
+from sfusion_tools.rollout import RolloutLimits
+from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
+from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.languages import RUNNABLE
+from sfusion_tools.sandbox.program import Program
+
+
+class Worker:
+    """One worker. Calls and rollouts run as tasks of their own, so that they can be cancelled."""
+
+    def __init__(
+        self,
+        name: str,
+        scenario: Scenario,
+        recorder: Recorder,
+        transport: Transport | None,
+        bounds: RolloutLimits,
+        time_scale: float = 1.0,
+    ) -> None:
+        self.name = name
+        self.alive = True
+        self._scenario = scenario
+        self._recorder = recorder
+        self._transport = transport
+        self._bounds = bounds
+        self._limiter: Limiter | None = None
+        self._fleet = Fleet()  # a worker knows the sandboxes as one process does, also where several share a loop
+        self._tools: list[Any] = []
+        self._side: Rollouts | None = None
+        self._workload = Workload.of(scenario, time_scale) if scenario.load is not None else None
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._not_made: dict[str, PreparedCall] = {}
+        """Calls whose task has not begun yet."""
+        self._rollouts: dict[str, asyncio.Task[str]] = {}
+
+    def make_tools(self, urls: list[str]) -> None:
+        """Make the tools for sandboxes at these addresses."""
+        self._tools = make_tools(
+            self._scenario, urls, limiter=self.limiter, on_event=self.client_event, fleet=self._fleet
+        )
+
+    def limiter(self) -> Limiter | None:
+        """Return the client of the limiter, made on first use; None when the scenario has no limiter."""
+        if self._limiter is None and self._transport is not None:
+            self._limiter = Limiter(self._transport, name=self.name)
+        return self._limiter
+
+    def client_event(self, event: str, facts: dict[str, Any]) -> None:
+        """Record an event of the sandbox client, unless the worker is dead."""
+        if self.alive:
+            self._recorder.note("client", event, worker=self.name, **facts)
+
+    async def call(self, number: int) -> None:
+        """Make a call of the load and wait until it has ended."""
+        assert self._workload is not None
+        prepared = self._workload.prepare(number)
+        self._not_made[prepared.call] = prepared
+        task = asyncio.ensure_future(self._call(number, prepared, self._workload))
+        _keep(self._calls, prepared.call, task)
+        await asyncio.wait([task])
+
+    async def _call(self, number: int, prepared: PreparedCall, workload: Workload) -> None:
+        note = self._recorder.note
+        del self._not_made[prepared.call]
+        called = call_facts(prepared, self.name, self._scenario.default_timeout)
+        note("world", "called", **{**called, "allowed": self._allowed(prepared, prepared.arguments)})
+        facts = {"call": prepared.call, "worker": self.name}
+        try:
+            async with asyncio.timeout(workload.cancelled_after(number)):
+                returned = await call_tool(self._tools[0], prepared)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if self.alive:
+                note("world", "cancelled", **facts)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            note("world", "returned", **facts, **returned)
+        finally:
+            self._calls.pop(prepared.call, None)  # at once: it must not be lost with a worker that dies now
+
+    def _allowed(self, prepared: PreparedCall | None, arguments: Any) -> float | None:
+        """Return the seconds that our own tool allows for a call; None for other tools.
+
+        What the scenario says of the program counts. The arguments count if it says nothing else, and for calls that it
+        does not know, such as those of a malformed turn.
+        """
+        settings = self._scenario.settings
+        if settings is None:
+            return None
+        program = Program("", settings.default_language, settings.default_timeout, settings.compile_timeout)
+        part = prepared.part if prepared is not None else None
+        if part is None or part.arguments is not None:
+            with suppress(BadArguments):  # then it is not sent at all
+                program, _ = read_arguments(arguments, settings, RUNNABLE)
+        else:
+            timeout = min(part.timeout or settings.default_timeout, settings.longest_timeout)
+            program = replace(program, language=part.language or program.language, timeout=timeout)
+        allowed: float = settings.bounds.of(program)[1]
+        return allowed
+
+    async def roll(self, name: str) -> str | None:
+        """Run a trajectory to its end and return its state; None if it was cancelled."""
+        task = asyncio.ensure_future(self._roll(name))
+        _keep(self._rollouts, name, task)
+        await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+
+    async def _roll(self, name: str) -> str:
+        scenario = self._scenario
+        assert scenario.rollouts is not None
+        if self._side is None:
+            self._side = Rollouts(
+                scenario.rollouts,
+                self._tools[0],
+                self.name,
+                seed=scenario.seed,
+                limits=self._bounds,
+                note=self._recorder.note,
+                timeout=scenario.default_timeout,
+                allowed=self._allowed,
+                is_alive=lambda: self.alive,
+            )
+        request = self._side.request(name)
+        await self._side.run(request)
+        return request.state.value
+
+    async def cancel_calls(self, share: float) -> None:
+        """Cancel a share of the calls under way, drawn by their ids."""
+        for call, task in list(self._calls.items()):
+            if call not in self._not_made and uniform(self._scenario.seed, "cancel event", call) < share:
+                task.cancel()
+
+    async def cancel_rollouts(self) -> None:
+        """Cancel all trajectories under way."""
+        for task in list(self._rollouts.values()):
+            task.cancel()
+
+    async def close(self) -> None:
+        """Close the tools and detach from the limiter."""
+        for tool in self._tools:
+            close = getattr(tool, "aclose", None)
+            if close is not None:
+                await close()
+        if self._limiter is not None:
+            await self._limiter.aclose()
+
+
+def _keep(tasks: dict[str, asyncio.Task[Any]], name: str, task: asyncio.Task[Any]) -> None:
+    tasks[name] = task
+    task.add_done_callback(lambda _: tasks.pop(name, None))

@@ -1,0 +1,118 @@
+"""Checks of the address itself: placeholders, wrong routes, addresses that other nodes cannot reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from sfusion.harness.real.doctor.context import CheckContext
+from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.real.doctor.http import HttpAnswer
+from sfusion.harness.real.doctor.settings import Client
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.answer import read_answer
+from sfusion_tools.sandbox.endpoints import is_placeholder
+from sfusion_tools.sandbox.program import Program
+
+ROUTE = "/run_code"
+_CONTAINER_FILES = {".dockerenv": "/.dockerenv exists", "run/.containerenv": "/run/.containerenv exists"}
+_CONTAINER_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc")
+
+
+async def check_address(context: CheckContext) -> list[Finding]:
+    settings = context.settings
+    if is_placeholder(settings.url.strip()):
+        context.stopped = "the URL is a placeholder, so nothing was sent"
+        return [
+            breaks(
+                "placeholder-url",
+                seen=f"{settings.label} looks like the URL of an example, not of a sandbox",
+                training="every call fails; training continues with nothing but failed tool messages",
+                change="enter the address of your Sandbox Fusion server, such as http://10.0.0.5:8080/run_code",
+            )
+        ]
+    if settings.host in ("0.0.0.0", "::"):
+        return [
+            hurts(
+                "unspecified-address",
+                seen=f"{settings.label} uses {settings.host}, an address for servers to listen on",
+                training="as a destination it means the local machine, on Linux only, and so a different machine on "
+                "every node",
+                change="use 127.0.0.1 if all of training runs on this machine, otherwise the machine's own address",
+            )
+        ]
+    return []
+
+
+def check_loopback(context: CheckContext, failure: str) -> Finding | None:
+    """Report a loopback URL that is used from a container; ``failure`` says why nothing answers, if nothing does."""
+    settings = context.settings
+    container = in_container(context.root, context.environ)
+    if settings.started_here or not settings.is_local or not (container or context.plan.from_container):
+        return None
+    how = f"this runs in a container ({container})" if container else "training runs in a container (--from-container)"
+    # If it answers, it runs in our own container, and perhaps all of training does.
+    make = breaks if failure or context.plan.from_container else note
+    return make(
+        "loopback-in-container",
+        seen=f"{settings.label} is loopback, and {how}" + (f"; nothing answers there: {failure}" if failure else ""),
+        training="inside a container, loopback is the container itself: workers in other containers cannot reach it",
+        change="use a name that the containers share (host.docker.internal, a compose service, a Kubernetes service), "
+        "or start them with --network host" + ("; if the sandbox belongs in this one, start it" if failure else ""),
+    )
+
+
+def in_container(root: Path, environ: Mapping[str, str]) -> str | None:
+    """Return the evidence that this process runs in a container, None without any. ``root`` is where ``/`` is."""
+    for mark, reason in _CONTAINER_FILES.items():
+        if (root / mark).exists():
+            return reason
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return "KUBERNETES_SERVICE_HOST is set"
+    if environ.get("container"):
+        return "the variable `container` is set"
+    try:
+        found = _CONTAINER_CGROUP.search((root / "proc/1/cgroup").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return f"/proc/1/cgroup names {found[0]}" if found else None
+
+
+async def check_route(context: CheckContext) -> list[Finding]:
+    """Does the URL work for a client that posts to it unchanged?"""
+    settings = context.settings
+    path = urlsplit(settings.url.strip()).path.rstrip("/")
+    rest = path.removesuffix(ROUTE)
+    if path.endswith(ROUTE) and not rest.endswith((ROUTE, "/run_jupyter")):
+        return []
+    if path.endswith(ROUTE):
+        return [
+            breaks(
+                "doubled-run-code",
+                seen=f"the path of {settings.label} contains the route twice",
+                training="every call gets a 404, and the model reads an error every time",
+                change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
+            )
+        ]
+    body = Program("print(1)", timeout=5.0, memory_limit_mb=-1).body()
+    answer = await context.http.post(settings.url.strip(), body, within=context.plan.patience, proxy=context.proxy)
+    if isinstance(answer, HttpAnswer):
+        if read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
+            return []
+        seen = f"POST {settings.label} returns {answer.status}"
+        works = f"; POST {settings.label.rstrip('/')}{ROUTE} reaches the sandbox"
+    else:
+        seen, works = f"POST {settings.label} gets no answer ({answer.text})", ""
+    notebook = path.endswith("/run_jupyter")
+    make = {Client.VERL: breaks, Client.OTHER: hurts}.get(settings.client, note)
+    ours = "" if settings.client is Client.VERL else "sfusion's tool appends /run_code itself, but "
+    return [
+        make(
+            "notebook-url" if notebook else "missing-run-code",
+            seen=f"{seen}: that route runs notebooks, not programs" if notebook else seen + works,
+            training=f"{ours}verl's tool posts to the URL unchanged, so every call fails",
+            change="end the URL with /run_code",
+        )
+    ]

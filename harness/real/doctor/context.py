@@ -1,0 +1,140 @@
+"""What the checks share: access to the sandbox, and what is known about it so far."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.errors import NotExamined, Vanished
+from sfusion.harness.real.doctor.http import HttpAnswer, HttpClient, NoAnswer
+from sfusion.harness.real.doctor.plan import Plan
+from sfusion.harness.real.doctor.proxy_env import proxy_of
+from sfusion.harness.real.doctor.settings import SandboxSettings
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
+
+TRIES = 3
+"""Attempts for a program that gets no answer."""
+
+_SLASHES = frozenset({"cpp", "nodejs", "java", "go", "typescript", "rust", "php"})
+_HASH = frozenset({"python", "bash", "ruby", "perl", "R", "julia", "pytest"})
+
+
+@dataclass(slots=True)
+class CheckContext:
+    """One sandbox under examination."""
+
+    settings: SandboxSettings
+    plan: Plan
+    http: HttpClient
+    environ: Mapping[str, str]
+    root: Path
+    announce: Callable[[str], None]
+    """Tells the user what is about to happen, before it happens."""
+    reached: bool = False
+    """The address accepted a connection."""
+    ping: HttpAnswer | NoAnswer | None = None
+    stopped: str = ""
+    """Why no further check is possible; empty as long as they are."""
+    memory_limit_mb: int = -1
+    """The limit that programs are sent with: the config's, once it is known to work."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """Figures for the report."""
+    programs: int = 0
+    """Programs sent with retries allowed."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Attempts of these that got no answer from the sandbox, by what came instead."""
+    _client: SandboxClient | None = None
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy that training's requests go through."""
+        return proxy_of(self.settings, self.environ)
+
+    async def get(self, route: str) -> HttpAnswer | NoAnswer:
+        return await self.http.get(self.settings.at(route), within=self.plan.patience, proxy=self.proxy)
+
+    async def post(self, program: Program) -> HttpAnswer | NoAnswer:
+        """Post a program to /run_code once and return the answer uninterpreted."""
+        url = self.settings.at("run_code")
+        return await self.http.post(url, program.body(), within=self.plan.patience, proxy=self.proxy)
+
+    async def run(
+        self,
+        name: str,
+        code: str,
+        *,
+        language: str = "python",
+        seconds: float | None = None,
+        stdin: str | None = None,
+        memory_limit_mb: int | None = None,
+        once: bool = False,
+    ) -> CallResult:
+        """Run a program with the client that training uses.
+
+        Without an answer from the sandbox it is sent again, as training would, unless ``once``. Raises Vanished when
+        the sandbox is gone, and NotExamined when only this program gets no answer.
+        """
+        limit = self.memory_limit_mb if memory_limit_mb is None else memory_limit_mb
+        program = Program(
+            marked(name, code, language),
+            language,
+            self.plan.seconds if seconds is None else seconds,
+            memory_limit_mb=limit,
+            stdin=stdin,
+            compile_timeout=10.0,
+        )
+        failure = ""
+        for turn in range(TRIES):
+            await asyncio.sleep(self.plan.pause * turn)
+            result = await self._sandbox_client().run(program, call_id=f"doctor-{name}")
+            if once:
+                return result
+            self.programs += 1
+            failure = _failure(result)
+            if not failure:
+                return result
+            self.failures[failure] += 1
+            if result.outcome in (Outcome.UNREACHABLE, Outcome.TRANSPORT_TIMEOUT):
+                await self.must_answer(result.message)
+        raise NotExamined(f"no answer in {TRIES} attempts: {failure}")
+
+    async def must_answer(self, why: str) -> None:
+        """Raise Vanished unless the sandbox still runs the simplest program."""
+        program = Program(marked("alive", "print(1)"), timeout=self.plan.patience, memory_limit_mb=-1)
+        answer = await self.post(program)
+        if isinstance(answer, NoAnswer):
+            raise Vanished(f"{why}; a program that prints one line gets no answer either: {answer.text}")
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+    def _sandbox_client(self) -> SandboxClient:
+        if self._client is None:
+            self._client = SandboxClient(
+                self.settings.base,
+                retry=RetryPolicy(max_attempts=1),
+                bounds=Bounds(margin=self.plan.patience),
+                headers=self.settings.headers,
+                trust_proxy_env=self.settings.trust_proxy_env,
+            )
+        return self._client
+
+
+def _failure(result: CallResult) -> str:
+    """What came instead of the sandbox's answer; empty if it answered at all."""
+    status = result.attempts[-1].status if result.attempts else None
+    if status is None:
+        return result.outcome.value
+    return f"status {status}" if status == 429 or status >= 500 else ""
+
+
+def marked(name: str, code: str, language: str = "python", hints: str = "") -> str:
+    """Append the call mark as a comment, so that a fake's ledger shows which calls were the doctor's."""
+    sign = "//" if language in _SLASHES else "#" if language in _HASH else ""
+    return f"{code}\n{sign} sfusion:call=doctor-{name}{hints}\n" if sign else code

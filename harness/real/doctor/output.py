@@ -1,0 +1,97 @@
+"""Checks of program output: how much of it arrives, and what becomes of bytes that are not UTF-8."""
+
+from __future__ import annotations
+
+from sfusion.harness.real.doctor.context import CheckContext
+from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
+from sfusion_tools.outcome import Outcome
+
+ORDINARY = 20_000
+"""Bytes that any program may print: the most that sfusion's tool shows the model."""
+SIZES = (ORDINARY, 200_000, 400_000, 1_000_000)
+STUCK = 400_000
+"""Size from which a program is expected to block while printing, so that it gets little time."""
+LOOP = 200_000
+"""Bytes of many short prints, of which Sandbox Fusion loses those above 131,072."""
+_LOOPS = f"for _ in range({LOOP // 80}): print('x' * 79, flush=True)"
+_PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
+_NOT_UTF8 = "import sys\nsys.stdout.buffer.write(b'ab\\xff\\n')"
+
+
+async def check_long_output(context: CheckContext) -> list[Finding]:
+    whole, bound, endings = 0, 0, dict[int, str]()
+    for size in SIZES:
+        short = context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
+        seconds = context.plan.seconds if size < STUCK else short
+        result = await context.run(f"output-{size}", _PRINTS.format(size=size), seconds=seconds)
+        arrived = len(result.stdout)
+        if result.outcome is Outcome.OK and arrived == size:
+            if not endings:
+                whole = size
+            continue
+        if result.outcome is Outcome.OK:
+            bound = bound or arrived
+            endings[size] = f"a Success with {arrived:,} bytes of output"
+        elif result.outcome is Outcome.PROGRAM_TIMEOUT:
+            bound = bound or arrived
+            endings[size] = f"a TimeLimitExceeded with {arrived:,} bytes of output, blocked while printing"
+        else:
+            endings[size] = f"{result.outcome.value} ({result.message[:120]})"
+    context.measured["output_bytes"] = max(whole, bound)
+    looped = await context.run(
+        "output-loop", _LOOPS, seconds=context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
+    )
+    context.measured["output_bytes_of_short_prints"] = short_prints = len(looped.stdout)
+    if not endings and short_prints >= LOOP:
+        return []
+    safe = min(max(whole, bound), short_prints) if short_prints >= ORDINARY else max(whole, bound)
+    cut = "; ".join(f"{size:,} bytes end as {ending}" for size, ending in endings.items())
+    if ORDINARY in endings:
+        return [
+            breaks(
+                "stdout-cut",
+                seen=f"printed at once, {cut}",
+                training="ordinary outputs are cut or lost: correct programs are scored as wrong",
+                change="look at whatever is between here and the sandbox, and at the server's own limits",
+            )
+        ]
+    return [
+        hurts(
+            "stdout-cut",
+            seen="; ".join(
+                [
+                    f"printed at once, {whole:,} bytes arrive complete",
+                    *([cut] if cut else []),
+                    f"of {LOOP:,} bytes in short prints, {short_prints:,} arrive",
+                ]
+            ),
+            training="long output is cut silently, or blocks the program until it times out and gets the blame; "
+            "answers that are compared as text never match",
+            change=f"let programs print less than {safe:,} bytes (every Sandbox Fusion server has such a limit, lower "
+            "for many short prints, and it may vary from run to run); write long results to a file and fetch it",
+        )
+    ]
+
+
+async def check_non_utf8_output(context: CheckContext) -> list[Finding]:
+    result = await context.run("not-utf8", _NOT_UTF8)
+    if result.outcome is Outcome.OK and result.stdout.startswith("[DecodeError]"):
+        return [
+            note(
+                "not-utf8",
+                seen=f"one byte that is not UTF-8 replaces the whole output: {result.stdout.strip()[:90]}",
+                training="such a program is a Success, but the model sees nothing else that it printed",
+                change="nothing in the config; every Sandbox Fusion server does this",
+            )
+        ]
+    if result.outcome.is_from_program:
+        return []
+    return [
+        hurts(
+            "not-utf8",
+            seen=f"a program that prints a byte that is not UTF-8 ends as {result.outcome.value}: "
+            f"{result.message[:120]}",
+            training="such a call counts as a failure of the sandbox and is repeated until its attempts are used up",
+            change="make the server replace what it cannot decode",
+        )
+    ]

@@ -1,0 +1,245 @@
+"""Throughput at rising concurrency, and the rate_limit that follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+
+from sfusion.harness.errors import NotExamined
+from sfusion.harness.real.doctor.context import CheckContext, marked
+from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.real.doctor.http import HttpAnswer
+from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, find_knee
+from sfusion.harness.real.doctor.plan import Plan
+from sfusion.harness.real.doctor.server_model import Refusals, fit_model
+from sfusion.harness.real.doctor.settings import Client
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.answer import read_answer
+from sfusion_tools.sandbox.program import Program
+
+ROUNDS = 2
+"""Programs that each concurrent worker sends, one after the other."""
+GAIN = 1.15
+"""A level must beat the best one so far by this factor; after two levels in a row that do not, the sweep ends."""
+MOST_SWEEPS = 4
+"""A sweep is repeated until the recommendation is stable, but not more often."""
+STABLE = 0.2
+"""Recommendations that differ by less than this share, or by 1, count as the same."""
+MARGIN = 10.0
+"""Seconds beyond a program's own time limit after which clients give up."""
+
+
+@dataclass(slots=True)
+class _LevelResult:
+    seconds: list[float] = field(default_factory=list)
+    """How long each successful program took."""
+    throttled: int = 0
+    failed: int = 0
+    statuses: set[int] = field(default_factory=set)
+    retry_after: str | None = None
+
+
+@dataclass(slots=True)
+class Sweep:
+    """The measurements of all levels, and the first level that was throttled."""
+
+    points: list[Point] = field(default_factory=list)
+    throttled_at: int | None = None
+    statuses: set[int] = field(default_factory=set)
+    retry_after: str | None = None
+
+
+async def check_throughput(context: CheckContext) -> list[Finding]:
+    settings, plan = context.settings, context.plan
+    if plan.sweep is False:
+        raise NotExamined("left out by --no-sweep")
+    highest = plan.levels_for(local=settings.is_local, rate_limit=settings.rate_limit)
+    levels = [level for level in (2**power for power in range(12)) if level <= highest] or [1]
+    context.announce(
+        f"load: {_what(plan)}, at most {sum(levels) * ROUNDS} of them and {levels[-1]} at a time, for about "
+        f"{plan.sweep_seconds:g} s; repeated up to {MOST_SWEEPS} times until the result is stable"
+    )
+    sweeps: list[Sweep] = []
+    knees: list[int] = []
+    while True:
+        sweeps.append(sweep := await _measure(context, levels))
+        await context.must_answer(f"it stopped answering after {sweep.points[-1].concurrency} programs at a time")
+        points = pooled([sweep.points for sweep in sweeps])
+        knee = find_knee(points)
+        if knee is not None and (of_one := find_knee(sweep.points)) is not None:
+            knees.append(of_one.rate_limit)
+        if knee is None or sweep.throttled_at is not None or len(sweeps) == MOST_SWEEPS or is_stable(knees):
+            break
+    context.measured["sweep"] = [asdict(point) for point in points]
+    refusal = Refusals(min(sweep.statuses), sweep.retry_after) if sweep.statuses else None
+    fitted = fit_model(points, sleeps=plan.sweep_sleep if plan.program is None else None, refusal=refusal)
+    if fitted is not None:
+        context.measured["server_model"] = asdict(fitted) | {"programs": _what(plan)}
+    if knee is not None:
+        context.measured["recommended_rate_limit"] = knee.rate_limit
+        context.measured["recommended_by_sweep"] = knees
+    return [*_judge_throttling(context, sweep, knee), *_judge_limit(context, points, knee, knees)]
+
+
+def is_stable(knees: Sequence[int]) -> bool:
+    """Do the last two sweeps recommend about the same?"""
+    if len(knees) < 2:
+        return False
+    before, last = knees[-2:]
+    return abs(before - last) <= max(1, STABLE * max(before, last))
+
+
+def pooled(sweeps: Sequence[Sequence[Point]]) -> list[Point]:
+    """Return the medians of several sweeps, for the levels that all of them measured."""
+    found = []
+    for level in [point.concurrency for point in min(sweeps, key=len)]:
+        same = [point for points in sweeps for point in points if point.concurrency == level]
+        found.append(
+            Point(
+                level,
+                median(point.throughput for point in same),
+                median(point.latency for point in same),
+                sum(point.requests for point in same),
+                sum(point.throttled for point in same),
+                sum(point.failed for point in same),
+            )
+        )
+    return found
+
+
+async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + context.plan.sweep_seconds
+    sweep, without_gain, best = Sweep(), 0, 0.0
+    for level in levels:
+        point, result = await _measure_level(context, level)
+        sweep.points.append(point)
+        sweep.statuses |= result.statuses
+        if result.throttled and sweep.throttled_at is None:
+            sweep.throttled_at, sweep.retry_after = level, result.retry_after
+        without_gain = 0 if point.throughput > GAIN * best else without_gain + 1
+        best = max(best, point.throughput)
+        if not point.works or without_gain == 2 or point.throughput < COLLAPSED * best or loop.time() > ends:
+            break
+    return sweep
+
+
+async def _measure_level(context: CheckContext, level: int) -> tuple[Point, _LevelResult]:
+    loop = asyncio.get_running_loop()
+    result = _LevelResult()
+    began = loop.time()
+    await asyncio.gather(*(_worker(context, level, number, result) for number in range(level)))
+    seconds = max(loop.time() - began, 1e-6)
+    latency = median(result.seconds) if result.seconds else 0.0
+    point = Point(level, len(result.seconds) / seconds, latency, level * ROUNDS, result.throttled, result.failed)
+    return point, result
+
+
+async def _worker(context: CheckContext, level: int, number: int, result: _LevelResult) -> None:
+    sleep, program = context.plan.sweep_sleep, context.plan.program
+    for turn in range(ROUNDS):
+        # A fake that runs no code takes the program's duration from the hint beside the mark.
+        name = f"sweep-{level}-{number}-{turn}"
+        code = (
+            marked(name, f"import time\ntime.sleep({sleep})", hints=f" seconds={sleep}")
+            if program is None
+            else marked(name, program)
+        )
+        answer = await context.post(Program(code, timeout=30.0, memory_limit_mb=context.memory_limit_mb))
+        if not isinstance(answer, HttpAnswer):
+            result.failed += 1
+        elif answer.status in (429, 503):
+            result.throttled += 1
+            result.statuses.add(answer.status)
+            result.retry_after = answer.headers.get("Retry-After", result.retry_after)
+        elif read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
+            result.seconds.append(answer.seconds)
+        else:
+            result.failed += 1
+
+
+def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> list[Finding]:
+    level = sweep.throttled_at
+    if level is None:
+        return []
+    statuses = " and ".join(map(str, sorted(sweep.statuses)))
+    wait = f"with Retry-After {sweep.retry_after}" if sweep.retry_after else "without Retry-After"
+    limit = context.settings.rate_limit
+    seen = f"with {level} programs at a time, requests get {statuses} {wait}"
+    change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"
+    if limit is not None and limit < level:
+        return [note("throttled", seen=seen, training=f"does not happen with rate_limit {limit}", change=change)]
+    verl = context.settings.client is Client.VERL
+    make = breaks if verl and limit is not None else hurts
+    return [
+        make(
+            "throttled",
+            seen=seen + (f"; rate_limit is {limit}" if limit is not None else ""),
+            training="verl's tool does not repeat such a call: it is lost, and the model reads an error"
+            if verl
+            else "sfusion's tool repeats such calls later, verl's tool loses them; either way training waits",
+            change=change,
+        )
+    ]
+
+
+def _what(plan: Plan) -> str:
+    return "the given program" if plan.program is not None else f"programs that sleep {plan.sweep_sleep:g} s"
+
+
+def _judge_limit(
+    context: CheckContext, points: Sequence[Point], knee: Knee | None, knees: Sequence[int]
+) -> list[Finding]:
+    limit = context.settings.rate_limit
+    if knee is None:
+        if points and points[0].throttled:
+            return []
+        return [
+            breaks(
+                "fails-under-load",
+                seen=f"{points[0].failed} of {points[0].requests} short programs failed, sent one at a time",
+                training="calls fail at random; their rewards are noise",
+                change="look at the server's log",
+            )
+        ]
+    figures = ", ".join(f"{point.concurrency}: {point.throughput:.0f}/s" for point in points)
+    by_concurrency = f"(programs per second by concurrency: {figures}; measured with {_what(context.plan)})"
+    spread = f" ({min(knees)} to {max(knees)} in {len(knees)} sweeps)" if len(set(knees)) > 1 else ""
+    if context.plan.program is None:
+        spread += "; programs that compute need fewer: measure with --program FILE"
+    if limit is not None and limit > knee.rate_limit and knee.shape in ("plateau", "collapse", "failing"):
+        wait = limit / knee.throughput
+        late = wait > context.settings.default_timeout + MARGIN
+        what = {"plateau": "gains nothing", "collapse": "loses throughput", "failing": "fails calls"}[knee.shape]
+        make = breaks if late else hurts
+        return [
+            make(
+                "rate-limit-above-knee",
+                seen=f"rate_limit is {limit}, but above {knee.rate_limit} at a time the sandbox {what} "
+                f"{by_concurrency}",
+                training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
+                + (", longer than clients wait: calls time out and run again" if late else ", most of it waiting"),
+                change=f"set rate_limit: {knee.rate_limit}{spread}, or add sandboxes",
+            )
+        ]
+    if limit is not None and limit <= knee.rate_limit and 2 * limit > knee.rate_limit:
+        return []
+    end = "and throughput still rises" if knee.shape == "rising" else "and more gain nothing"
+    change = f"set rate_limit: {knee.rate_limit}{spread}"
+    if limit is not None and limit > knee.rate_limit:
+        end, change = f"{end}; rate_limit is {limit}", "unknown so far; --sweep measures further"
+    elif limit is not None:
+        change = f"raise rate_limit from {limit} towards {knee.rate_limit}{spread}"
+    elif knee.shape == "rising":
+        change = f"set rate_limit: {knee.rate_limit} or more{spread}; --sweep measures further"
+    return [
+        note(
+            "rate-limit",
+            seen=f"at best it runs {knee.throughput:.0f} programs per second; {knee.rate_limit} at a time are enough "
+            f"for nearly all of that, {end} {by_concurrency}",
+            training="this rate_limit gets the most out of the sandbox without making calls wait inside it",
+            change=change,
+        )
+    ]

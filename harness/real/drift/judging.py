@@ -1,0 +1,127 @@
+"""Compare the answers of two servers: what differs, how badly, and what could not be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion.harness.real.drift.acceptances import Acceptance
+from sfusion.harness.real.drift.comparing import compare
+from sfusion.harness.real.drift.difference import Difference
+from sfusion.harness.real.drift.grading import GRADES, Grade, GradingRule, rule_for
+from sfusion.harness.real.probes import Probe, ProbeAnswer
+from sfusion_tools.bounded_input import parse_json
+
+
+@dataclass(frozen=True)
+class ServerAnswers:
+    name: str
+    answers: Mapping[str, ProbeAnswer]
+    """By probe id."""
+    not_comparable: Mapping[str, str] = field(default_factory=dict)
+    """By probe id, why its answer cannot be compared."""
+
+
+@dataclass(frozen=True)
+class DriftFinding:
+    """A difference, the rule that grades it, and the reason why it is accepted, if it is."""
+
+    difference: Difference
+    rule: GradingRule
+    accepted: str | None = None
+
+    @property
+    def grade(self) -> Grade:
+        return self.rule.grade
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    left: str
+    right: str
+    compared: int
+    findings: tuple[DriftFinding, ...] = ()
+    not_comparable: tuple[tuple[str, str], ...] = ()
+    """Probe ids with the reason."""
+    unused: tuple[Acceptance, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> list[DriftFinding]:
+        """The differences that are not accepted, the worst first, otherwise in the order of the probes."""
+        found = [finding for finding in self.findings if finding.accepted is None]
+        return sorted(found, key=lambda finding: GRADES.index(finding.grade))
+
+    def count(self, grade: Grade) -> int:
+        """Count the open differences of a grade."""
+        return sum(finding.grade == grade for finding in self.open)
+
+    @property
+    def breaking(self) -> bool:
+        """Would an open difference make a client behave differently?"""
+        return self.count("breaking") > 0
+
+
+def compare_answers(
+    probes: Sequence[Probe],
+    left: ServerAnswers,
+    right: ServerAnswers,
+    accepted: Sequence[Acceptance] = (),
+    notes: Sequence[str] = (),
+) -> DriftReport:
+    findings: list[DriftFinding] = []
+    not_comparable: list[tuple[str, str]] = []
+    used: set[int] = set()
+    compared = 0
+    for probe in probes:
+        if why := _why_not_comparable(probe, left, right):
+            not_comparable.append((probe.id, why))
+            continue
+        compared += 1
+        for difference in compare(probe, left.answers[probe.id], right.answers[probe.id]):
+            number = next((n for n, one in enumerate(accepted) if one.covers(difference)), None)
+            if number is not None:
+                used.add(number)
+            reason = accepted[number].reason if number is not None else None
+            findings.append(DriftFinding(difference, rule_for(difference, racy=probe.racy), reason))
+    unused = tuple(one for number, one in enumerate(accepted) if number not in used)
+    return DriftReport(left.name, right.name, compared, tuple(findings), tuple(not_comparable), unused, tuple(notes))
+
+
+def _why_not_comparable(probe: Probe, left: ServerAnswers, right: ServerAnswers) -> str:
+    for side in (left, right):
+        if probe.id in side.not_comparable:
+            return side.not_comparable[probe.id]
+        if probe.id not in side.answers:
+            return f"{side.name} was not asked"
+    lacks = [lacking(probe, side.answers[probe.id]) for side in (left, right)]
+    for side, lack, other in ((left, lacks[0], lacks[1]), (right, lacks[1], lacks[0])):
+        if lack and not other:
+            return f"{side.name} has no {lack}"
+    return ""
+
+
+def lacking(probe: Probe, answer: ProbeAnswer) -> str:
+    """Return the command or module that the probe needs and that is missing according to the answer."""
+    if not probe.needs or answer.failure:
+        return ""
+    try:
+        body = parse_json(answer.body, "answer")
+    except ValueError:
+        return ""
+    texts = "\n".join(_texts(body))
+    for need in probe.needs:
+        name = re.escape(need)
+        if re.search(rf"(?m)(?:^|[\s:/]){name}: (?:command )?not found|No module named ['\"]{name}", texts):
+            return need
+    return ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)

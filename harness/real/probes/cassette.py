@@ -1,0 +1,147 @@
+"""Recordings: answers to probes as JSON lines, in the format that the fake's recorded executor serves.
+
+The first line describes the origin; each further line is one probe with its request and its answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sfusion.fakes.wire import dump_json
+from sfusion.fakes.wire.message import json_line
+from sfusion.harness.errors import BadProbes
+from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.raw_http import ProbeAnswer
+from sfusion.harness.real.probes.scrubbing import Scrubber
+from sfusion.harness.real.probes.suite import SUITE_VERSION
+from sfusion_tools._version import __version__
+from sfusion_tools.bounded_input import parse_json, read_lines
+from sfusion_tools.errors import InputError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Recording:
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, ProbeAnswer] = field(default_factory=dict)
+    """By probe id."""
+    requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By probe id, as ``probe_request_record`` writes them."""
+
+
+def recording_lines(
+    probes: Sequence[Probe], answers: Sequence[ProbeAnswer], *, target: str, recorded_at: str, scrubber: Scrubber
+) -> list[str]:
+    servers = {one.header("server") for one in answers} - {None}
+    meta = {
+        "format": FORMAT,
+        "sfusion": __version__,
+        "suite": SUITE_VERSION,
+        "recorded_at": recorded_at,
+        "target": scrubber.text(target),
+        "server": scrubber.text(", ".join(sorted(str(one) for one in servers))),
+        "probes": len(probes),
+    }
+    records: list[dict[str, Any]] = [{"cassette": meta}]
+    for probe, one in zip(probes, answers, strict=True):
+        records.append(
+            {
+                "id": probe.id.partition("/")[2],
+                "group": probe.group,
+                "request": scrubber.request(probe_request_record(probe)),
+                "response": response_record(scrubber.answer(one)),
+                "elapsed_s": round(one.seconds, 3),
+            }
+        )
+    return [json_line(record) for record in records]
+
+
+def probe_request_record(probe: Probe) -> dict[str, Any]:
+    if probe.request is None:
+        return {"raw": probe.raw}
+    request = probe.request
+    record: dict[str, Any] = {"method": request.method, "path": request.path, "headers": request.sent_headers}
+    if "body" in request.model_fields_set:
+        record["json"] = request.body
+    elif request.text is not None:
+        record["raw_body"] = request.text
+    elif request.base64 is not None:
+        record["raw_body_b64"] = request.base64
+    if request.spaces:
+        record["spaces"] = request.spaces
+    return record
+
+
+def response_record(answer: ProbeAnswer) -> dict[str, Any]:
+    """``text`` is kept beside ``json`` if the bytes cannot be rebuilt from the JSON value."""
+    if answer.failure:
+        return {"failure": answer.failure}
+    record: dict[str, Any] = {"status": answer.status, "headers": [list(pair) for pair in answer.headers]}
+    try:
+        text = answer.body.decode()
+    except UnicodeDecodeError:
+        return record | {"base64": base64.b64encode(answer.body).decode()}
+    try:
+        value = parse_json(text, "answer")
+        same = dump_json(value) == answer.body
+        json.dumps(value, ensure_ascii=False).encode()
+    except ValueError:
+        return record | {"text": text}
+    return record | ({"json": value} if same else {"json": value, "text": text})
+
+
+def read_response(record: Mapping[str, Any]) -> ProbeAnswer:
+    """The inverse of ``response_record``."""
+    if "failure" in record:
+        return ProbeAnswer(failure=str(record["failure"]))
+    if "base64" in record:
+        body = base64.b64decode(record["base64"])
+    elif "text" in record:
+        body = str(record["text"]).encode()
+    else:
+        body = dump_json(record["json"])
+    headers = tuple((str(name), str(value)) for name, value in record["headers"])
+    return ProbeAnswer(int(record["status"]), headers, body)
+
+
+def read_recording(path: Path) -> Recording:
+    """Read a recording; raises BadProbes with file and line."""
+    meta: Mapping[str, Any] = {}
+    answers: dict[str, ProbeAnswer] = {}
+    requests: dict[str, Mapping[str, Any]] = {}
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            record = parse_json(line, "this line")
+            if "cassette" in record:
+                meta = dict(record["cassette"])
+                continue
+            name = f"{record['group']}/{record['id']}"
+            answers[name] = read_response(record["response"])
+            requests[name] = record["request"]
+            if not isinstance(requests[name].get("headers") or {}, dict):
+                raise TypeError("the headers of a request are not a mapping")
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise BadProbes(
+                [
+                    f"{path}:{number}: expected an object with group, id, request and response, as 'sfusion record' "
+                    f"writes them ({type(error).__name__}: {error})"
+                ]
+            ) from None
+    if not answers:
+        raise BadProbes([f"{path}:1: the recording holds no answers"])
+    return Recording(meta, answers, requests)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        yield from read_lines(path)
+    except InputError as error:
+        raise BadProbes([str(error)]) from None

@@ -1,0 +1,121 @@
+"""Send a suite to a server, a few probes at a time; the answers keep the order of the probes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sfusion.harness.errors import Unreachable
+from sfusion.harness.real.probes.model import Probe, ProbeRequest
+from sfusion.harness.real.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
+from sfusion_tools.bounded_input import parse_json
+
+AT_ONCE = 4
+PATIENCE = 60.0
+"""Seconds that one probe may take; the longest bundled one takes a little over ten."""
+MAX_TIMEOUTS = 3
+"""Probes without an answer in time after which a server counts as gone."""
+
+OnAnswer = Callable[[Probe], None]
+
+
+@dataclass(frozen=True)
+class Sender:
+    server: Server
+    shown: str
+    """The server's name in errors; nothing secret."""
+    timeout: float = PATIENCE
+    at_once: int = AT_ONCE
+
+    async def check(self) -> None:
+        """Raise Unreachable unless a sandbox answers."""
+        ping = await self._ask(_probe("GET", "/v1/ping"), 0, 0)
+        if _json(ping) == "pong":
+            return
+        posted = await self._ask(_probe("POST", "/run_code"), 0, 0)
+        if isinstance(_json(posted), dict):
+            return
+        raise Unreachable(
+            f"{self.shown} answers, but not like Sandbox Fusion: GET /v1/ping returns {_shape(ping)} "
+            f"and POST /run_code returns {_shape(posted)}; is it the right address?"
+        )
+
+    async def send(self, probes: Sequence[Probe], on_answer: OnAnswer = lambda _: None) -> list[ProbeAnswer]:
+        """Return the answers in the order of the probes; raises Unreachable if the server goes away."""
+        answers: dict[int, ProbeAnswer] = {}
+        timeouts = 0
+        total = len(probes)
+
+        async def one(number: int) -> None:
+            nonlocal timeouts
+            probe = probes[number]
+            answers[number] = await self._burst(probe, len(answers), total)
+            if answers[number].failure.startswith("no answer within"):
+                timeouts += 1
+                if timeouts >= MAX_TIMEOUTS:
+                    raise Unreachable(
+                        f"{self.shown} stopped answering: {timeouts} probes got no answer within {self.timeout:g} s, "
+                        f"the last one {probe.id}, after {len(answers)} of {total} probes"
+                    )
+            on_answer(probe)
+
+        together = iter([number for number, probe in enumerate(probes) if not probe.alone and probe.burst == 1])
+
+        async def worker() -> None:
+            for number in together:
+                await one(number)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self.at_once):
+                    group.create_task(worker())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        for number, probe in enumerate(probes):
+            if probe.alone or probe.burst > 1:
+                await one(number)
+        return [answers[number] for number in range(total)]
+
+    async def _burst(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
+        """Return the answer; of a burst, the first of the worst answers."""
+        if probe.burst == 1:
+            return await self._ask(probe, done, total)
+        return max(await asyncio.gather(*(self._ask(probe, done, total) for _ in range(probe.burst))), key=_badness)
+
+    async def _ask(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
+        data = request_bytes(probe, self.server)
+        try:
+            return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
+        except NotConnected as error:
+            when = f" after {done} of {total} probes" if total else ""
+            raise Unreachable(f"{self.shown} cannot be reached{when}: {error}") from None
+
+
+def _probe(method: str, path: str) -> Probe:
+    request = ProbeRequest(method=method, path=path)
+    return Probe(id="check/first", about="Check that this is a sandbox.", request=request)
+
+
+def _json(answer: ProbeAnswer) -> object:
+    try:
+        return parse_json(answer.body, "answer")
+    except ValueError:
+        return None
+
+
+def _badness(answer: ProbeAnswer) -> int:
+    """Rank an answer, the worst highest: no answer, rejected, the sandbox failed, the program failed, success."""
+    if answer.failure:
+        return 4
+    if answer.status != 200:
+        return 3
+    body = _json(answer)
+    status = body.get("status") if isinstance(body, dict) else None
+    return {"SandboxError": 2, "Failed": 1}.get(str(status), 0)
+
+
+def _shape(answer: ProbeAnswer) -> str:
+    if answer.failure:
+        return answer.failure
+    return f"{answer.status} with {answer.header('content-type') or 'no content type'}"

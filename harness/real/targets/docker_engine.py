@@ -1,0 +1,181 @@
+"""The container engine: finding it, connecting to it, getting images from it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from sfusion.harness.errors import MissingTarget, TargetError
+from sfusion.harness.real.targets.options import size
+from sfusion.harness.real.targets.pulling import PullProgress
+from sfusion_tools.errors import MissingExtra
+from sfusion_tools.hosts import is_this_machine
+
+DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+CONNECT_TIMEOUT = 5.0
+"""Seconds within which the engine must accept a connection."""
+PATIENCE = 60
+"""Seconds to wait for an answer of the engine; a pull is streamed and may take longer in total."""
+
+
+class ContainerEngine:
+    """A connection to the engine at ``address``."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self.client = client
+        self.address = address
+        with self.reporting_errors("the engine does not report its version"):
+            self.architecture = str(client.version().get("Arch", ""))
+            self.cpus = int(client.info().get("NCPU") or 1)
+
+    def image(self, name: str, say: Callable[[str], None]) -> Any:
+        """Return the image of that name, pulling it if the engine does not have it."""
+        from docker.errors import ImageNotFound
+
+        with self.reporting_errors(f"the engine cannot look up {name}"):
+            try:
+                image = self.client.images.get(name)
+            except ImageNotFound:
+                self._pull(name, say)
+                image = self.client.images.get(name)
+        if (found := architecture(image)) and self.architecture and found != self.architecture:
+            say(f"{name} is built for {found} and the engine runs {self.architecture}: it only starts with an emulator")
+        return image
+
+    def _pull(self, name: str, say: Callable[[str], None]) -> None:
+        from docker.errors import APIError
+
+        say(f"pulling {name}: the engine does not have this image yet")
+        progress, failed = PullProgress(name), ""
+        try:
+            for event in self.client.api.pull(name, stream=True, decode=True):
+                failed = str(event.get("error") or failed)  # keep the last one; reading on lets the connection close
+                if line := progress.update(event, time.monotonic()):
+                    say(line)
+        except APIError as error:
+            failed = error_text(error)
+        if failed:
+            raise _not_pulled(name, failed, self.architecture)
+        total = sum(layer.total for layer in progress.layers.values())
+        say(f"pulled {name}" + (f" ({size(total)})" if total else ""))
+
+    @contextmanager
+    def reporting_errors(self, what: str) -> Iterator[None]:
+        """Turn errors of the engine into MissingTarget with a message that begins with ``what``."""
+        from docker.errors import DockerException
+
+        try:
+            yield
+        except (DockerException, OSError) as error:  # what requests raises is an OSError
+            raise MissingTarget(f"{what} (engine at {self.address}): {error_text(error)}") from None
+
+
+@contextmanager
+def connected(environ: Mapping[str, str] | None = None) -> Iterator[ContainerEngine]:
+    """Connect to the engine that DOCKER_HOST names, or else to that of the current docker context."""
+    environ = os.environ if environ is None else environ
+    try:
+        from docker import DockerClient
+        from docker.errors import DockerException
+    except ImportError as error:
+        raise MissingTarget(str(MissingExtra("a docker sandbox", "docker", error))) from None
+    address, named_by = _address(environ)
+    _must_be_here(address, named_by)
+    try:
+        _try_connecting(address)
+        client = DockerClient.from_env(environment={**environ, "DOCKER_HOST": address}, timeout=PATIENCE)
+    except (DockerException, OSError, ValueError) as error:
+        raise _unreachable(address, named_by, error) from None
+    try:
+        yield ContainerEngine(client, address)
+    finally:
+        client.close()
+
+
+def architecture(image: Any) -> str:
+    """The architecture that an image claims to be built for; may be empty."""
+    return str(image.attrs.get("Architecture") or "")
+
+
+def error_text(error: BaseException) -> str:
+    """The message of an engine or a registry, on one line."""
+    text = str(getattr(error, "explanation", None) or error) or type(error).__name__
+    return " ".join(text.split()).removeprefix("Error response from daemon: ")
+
+
+def _address(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the address of the engine, and where it comes from."""
+    if address := environ.get("DOCKER_HOST", "").strip():
+        return address, "DOCKER_HOST"
+    from docker.context import ContextAPI
+    from docker.errors import DockerException
+
+    try:
+        context = ContextAPI.get_context(environ.get("DOCKER_CONTEXT") or None)
+        if context is not None and context.name != "default" and context.Host:
+            return str(context.Host), f"docker context {context.name}"
+    except (DockerException, OSError, KeyError, ValueError):
+        pass  # ignore a context that cannot be read
+    return DEFAULT_ADDRESS, "the default, as DOCKER_HOST is not set"
+
+
+def _must_be_here(address: str, named_by: str) -> None:
+    """A container's port is published on loopback, so the engine must be on this machine."""
+    parts = urlsplit(address)
+    if parts.scheme == "ssh" or (
+        parts.scheme in ("tcp", "http", "https") and not is_this_machine(parts.hostname or "")
+    ):
+        raise MissingTarget(
+            f"the engine at {_shown(address)} ({named_by}) is on another machine, and the loopback address of a "
+            "container there cannot be reached from here; start the container by hand, and give its address instead"
+        )
+
+
+def _try_connecting(address: str) -> None:
+    """Open and close a connection: the errors are clearer than those of the SDK."""
+    parts = urlsplit(address)
+    if parts.scheme == "unix" and hasattr(socket, "AF_UNIX"):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(CONNECT_TIMEOUT)
+            door.connect(parts.path)
+    elif parts.scheme in ("tcp", "http", "https") and parts.port:
+        socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_TIMEOUT).close()
+
+
+def _unreachable(address: str, named_by: str, error: Exception) -> TargetError:
+    where = f"the container engine at {_shown(address)} ({named_by})"
+    if isinstance(error, PermissionError):
+        return MissingTarget(
+            f"{where} may not be used by this user: permission denied; add the user to the group of the socket "
+            "(usually docker; then log in again), or point DOCKER_HOST to your own engine"
+        )
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        why = "there is no such socket" if isinstance(error, FileNotFoundError) else "connection refused"
+        return MissingTarget(
+            f"{where} does not answer: {why}; start Docker (for example `systemctl start docker`), or point "
+            "DOCKER_HOST to a running engine"
+        )
+    why = error_text(error)
+    return MissingTarget(f"{where} does not answer like Docker: {why}; is DOCKER_HOST right, and is Docker running?")
+
+
+def _shown(address: str) -> str:
+    scheme, mark, rest = address.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+def _not_pulled(name: str, why: str, ours: str) -> MissingTarget:
+    why = " ".join(why.split())
+    if "no matching manifest" in why or "does not match the specified platform" in why:
+        return MissingTarget(
+            f"{name} has no image for this engine's architecture ({ours}): {why}; use an image built for {ours}"
+        )
+    return MissingTarget(
+        f"there is no image {name} on the engine, and it could not be pulled: {why}; check the name, log in to the "
+        "registry (docker login), or load the image yourself (docker load, docker import, docker build)"
+    )

@@ -1,0 +1,27 @@
+"""The viewer of rollout dumps. This package reads the dumps; its module ``app`` is the application."""
+
+from __future__ import annotations
+
+from sfusion.harness.errors import BadFilter, NoDump
+from sfusion.harness.rollouts.viewer.dump_reader import StepFile, open_dump
+from sfusion.harness.rollouts.viewer.filters import Filter, read_filter
+from sfusion.harness.rollouts.viewer.lines import LineIndex
+from sfusion.harness.rollouts.viewer.sample import Sample, read_sample
+from sfusion.harness.rollouts.viewer.turns import CallView, TurnPart, TurnView, read_call, split_turns
+
+__all__ = [
+    "BadFilter",
+    "CallView",
+    "Filter",
+    "LineIndex",
+    "NoDump",
+    "Sample",
+    "StepFile",
+    "TurnPart",
+    "TurnView",
+    "open_dump",
+    "read_call",
+    "read_filter",
+    "read_sample",
+    "split_turns",
+]

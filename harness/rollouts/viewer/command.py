@@ -1,0 +1,29 @@
+"""``sfusion view``: browse dumped rollouts in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def view(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="Directory of <step>.jsonl files, from verl or sfusion rollout; or one file.", metavar="DIR"
+        ),
+    ],
+) -> None:
+    """Browse dumped rollouts: steps, samples, search, filters, folded tool calls."""
+    from sfusion.harness.rollouts.viewer import open_dump
+    from sfusion_tools.errors import MissingExtra
+
+    try:
+        from sfusion.harness.rollouts.viewer.app import ViewerApp
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "textual":
+            raise
+        raise MissingExtra("sfusion view", "view", missing) from missing
+    ViewerApp(open_dump(path), path).run()

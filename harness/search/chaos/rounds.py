@@ -1,0 +1,146 @@
+"""Rounds of chaos: each is played on a real cluster and in sim, judged, and compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, Verdict
+from sfusion.harness.lab.runs import RunResult, Task, run_one
+from sfusion.harness.lab.scenarios.events import EventPart
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.reports.run_report import duration
+from sfusion.harness.search.chaos.count import SandboxCount, count_at_sandbox
+from sfusion.harness.search.chaos.plan import LEASE, plan_round
+
+_START_SECONDS = 300.0
+"""How long the processes of a round may take to start: nobody is watching, and the machine may be busy."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round, played in both worlds."""
+
+    number: int
+    scenario: Scenario
+    real: RunResult
+    sims: list[RunResult]
+    """The runs in sim: first in, first out, then with random schedules."""
+    count: SandboxCount
+    """What the sandbox counted in the real run."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Say what did not hold on the real cluster. An event that never struck is not a problem of the stack."""
+        failed = [one for one in self.real.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
+        found = [f"{one.state}: {one.promise}: {one.sentence}" for one in failed]
+        return [*found, *self.count.problems, *([self.real.error] if self.real.error else [])]
+
+    @property
+    def state(self) -> str:
+        """Return broken, unknown (it could not be judged) or held, in whichever world."""
+        results = [self.real, *self.sims]
+        verdicts = [one for result in results for one in result.verdicts if one.promise != EVERYTHING_TOOK_EFFECT]
+        if self.count.problems or any(one.error for one in results) or any(one.state == "broken" for one in verdicts):
+            return "broken"
+        return "unknown" if any(one.failed for one in verdicts) else "held"
+
+    @property
+    def sim_problems(self) -> list[str]:
+        """Say what did not hold in sim, and with which schedule."""
+        found = []
+        for result in self.sims:
+            schedule = result.task.scenario.schedule
+            how = f"schedule {schedule.random}" if schedule is not None else "first in, first out"
+            failed = [one for one in result.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
+            found += [f"{how}: {one.state}: {one.promise}: {one.sentence}" for one in failed]
+            found += [f"{how}: {result.error}"] if result.error else []
+        return found
+
+    @property
+    def disagreements(self) -> list[str]:
+        """Say which promises reality judges differently from sim, whatever the schedule."""
+        real, *sims = (_states(result.verdicts) for result in (self.real, *self.sims))
+        names = [name for name in real | sims[0] if name != EVERYTHING_TOOK_EFFECT]
+        found = [(name, real.get(name, "none"), [one.get(name, "none") for one in sims]) for name in names]
+        return [f"{name}: ray {left}, sim {right[0]}" for name, left, right in found if left not in right]
+
+    @property
+    def never_struck(self) -> str:
+        """Say which of the events did not happen on the real cluster."""
+        idle = [one.sentence for one in self.real.verdicts if one.promise == EVERYTHING_TOOK_EFFECT]
+        return "; ".join(idle)
+
+    @property
+    def outcomes(self) -> tuple[Counter[str], Counter[str]]:
+        """Return how many calls ended in which way, on the cluster and in the run in sim that is nearest to it."""
+        real = _outcomes(self.real)
+        return real, min(map(_outcomes, self.sims), key=lambda sim: _moved(real, sim))
+
+    @property
+    def moved(self) -> int:
+        """Return how many calls ended differently in the two worlds, at least."""
+        return _moved(*self.outcomes)
+
+    @property
+    def events(self) -> list[str]:
+        return [_sentence(event) for event in self.scenario.events]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, as in the JSON file of a chaos run."""
+        real, sim = self.outcomes
+        return {
+            "round": self.number,
+            "scenario": self.scenario.scenario,
+            "state": self.state,
+            "events": self.events,
+            "limit": self.scenario.stated_limit,
+            "peak_at_sandbox": self.count.peak,
+            "problems": self.problems,
+            "sim_problems": self.sim_problems,
+            "disagreements": self.disagreements,
+            "never_struck": self.never_struck,
+            "outcomes_ray": dict(real),
+            "outcomes_sim": dict(sim),
+            "seconds": round(self.real.wall_seconds, 2),
+        }
+
+
+def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: int = 0) -> Iterator[Round]:
+    """Play rounds one after the other on an open cluster, with the fake sandbox in a process of its own.
+
+    In sim each is played first in, first out, and with this number of random schedules.
+    """
+    from sfusion.harness.lab.worlds import ray
+
+    player = partial(ray.run, cluster=cluster, sandbox_on="node", start_timeout=_START_SECONDS)
+    for number in numbers:
+        scenario = plan_round(seed, number, nodes)
+        real = run_one(Task(scenario, "ray"), player=player)
+        count = count_at_sandbox(real.journal, LEASE) if not real.error else SandboxCount(0)
+        variants = [scenario, *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1))]
+        yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
+
+
+def _states(verdicts: list[Verdict]) -> dict[str, str]:
+    return {verdict.promise: verdict.state for verdict in verdicts}
+
+
+def _moved(one: Counter[str], other: Counter[str]) -> int:
+    return max((one - other).total(), (other - one).total())
+
+
+def _outcomes(result: RunResult) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for event in result.journal.events:
+        if event["source"] == "world" and event["event"] in ("returned", "cancelled", "lost"):
+            found[event.get("outcome") or event["event"]] += 1
+    return found
+
+
+def _sentence(event: EventPart) -> str:
+    lasts = f" for {duration(event.seconds)}" if event.seconds is not None else ""
+    return f"{event.kind} {event.target}{lasts} after {event.after}"

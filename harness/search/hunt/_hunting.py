@@ -1,0 +1,183 @@
+"""What ``sfusion hunt`` does, apart from its options."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.errors import BadOption
+from sfusion.harness.lab.runs import Task, read_tasks, write_run
+from sfusion.harness.lab.runs.tool_classes import check_classes, find_modules_beside
+from sfusion.harness.lab.runs.trust import check_trusted
+from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.lab.scenarios.model import is_own
+from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.reports import RunReport, write_page
+from sfusion.harness.search.hunt.case import HANG, play_case, run_bounded, scenario_of
+from sfusion.harness.search.hunt.corpus import Corpus
+from sfusion.harness.search.hunt.findings import LOGGED
+from sfusion.harness.search.hunt.generate import valid
+from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
+from sfusion.harness.search.hunt.page import render_hunt
+from sfusion.harness.search.hunt.progress import HuntReporter
+from sfusion.harness.search.shrink import Budget, Reproduces, shrink
+from sfusion_tools.wording import counted
+
+Tools = list[dict[str, Any]]
+SHRINKING = Budget(cases=600, seconds=None)
+"""By cases, not by time: the same hunt writes the same runs."""
+
+
+@dataclass(frozen=True)
+class HuntOptions:
+    """The options of the command."""
+
+    minutes: float | None = None
+    cases: int | None = None
+    seed: int = 0
+    tools: Path | None = None
+    near: tuple[str, ...] = ()
+    corpus: Path | None = None
+    jobs: int = 0
+    on: str = "here"
+    address: str | None = None
+    out: Path | None = None
+    html: Path | None = None
+    stop: bool = False
+    shrink: bool = True
+    trust: bool = False
+
+
+def run_hunt(options: HuntOptions) -> int:
+    """Hunt, print what was found, write the page and return the exit code."""
+    if options.minutes is not None and options.cases is not None:
+        raise BadOption("--minutes and --cases: give one of them")
+    tools = _read_tools(options.tools)
+    hunt = Hunt(options.seed, keys=config_keys(tools), near=_starts(options.near, options.trust))
+    named = json.dumps(tools, sort_keys=True)
+    with Corpus(options.corpus, named) if options.corpus is not None else nullcontext() as corpus:
+        return _hunt_down(hunt, corpus, tools, options)
+
+
+def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Tools | None, options: HuntOptions) -> int:
+    before = corpus.resume(hunt) if corpus is not None else 0
+    _check_files(options)
+    seconds = 60.0 * (1.0 if options.minutes is None else options.minutes)
+    total = options.cases or max(1, round(seconds))
+    fresh: list[Found] = []
+    with (
+        open_workers(options.jobs, options.on, options.address) as workers,
+        HuntReporter(sys.stdout, total, "cases" if options.cases else "seconds") as shown,
+    ):
+        if before:
+            shown.print(f"continuing after {counted(before, 'case')} of {options.corpus}")
+        played = 0
+        while played < total if options.cases else shown.seconds < seconds:
+            batch = hunt.decide(min(BATCH, total - played) if options.cases else BATCH)
+            results = list(zip(batch, workers.map(partial(play_case, tools=tools), batch), strict=True))
+            played += len(batch)
+            found = hunt.fold(results)
+            if corpus is not None:
+                corpus.add(hunt, results)
+            for one in found:
+                shown.found(one)
+            fresh += found
+            done = played if options.cases else round(shown.seconds)
+            shown.batch_ended(hunt, played, done, [result.slowest for _, result in results])
+            if found and options.stop:
+                break
+        rate = played / max(shown.seconds, 1e-9)
+        runs = [_write_run(one, tools, options) for one in fresh]
+        _print_end(shown, hunt, [run for run in runs if run is not None], played, rate, options)
+    if options.html is not None:
+        write_file(options.html, render_hunt(hunt, tools, options.seed))
+    return 1 if hunt.found else 0
+
+
+def config_keys(tools: Tools | None) -> frozenset[str] | None:
+    """Return the config keys that cases may set; None for our own tool, which has all of them."""
+    return None if tools is None or is_own(tools[0]) else frozenset(tools[0].get("config") or {})
+
+
+def _read_tools(file: Path | None) -> Tools | None:
+    if file is None:
+        return None
+    from sfusion_tools.tool_registry import read_entries
+
+    tools = read_entries(file)
+    find_modules_beside([file])
+    first = read_tasks(scenario_files(["single-node"]), "sim")[0]
+    check_classes([replace(first, scenario=first.scenario.changed(tools=tools))])
+    return tools
+
+
+def _starts(names: tuple[str, ...], trust: bool) -> list[Start]:
+    """Return the cells of these scenarios as starting points."""
+    if not names:
+        return []
+    found = read_tasks(scenario_files(list(names)), "sim", trust=trust)
+    check_trusted(found)
+    tasks = [task for task in found if "sim" in task.scenario.worlds]
+    starts = []
+    for task in tasks:
+        kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
+        data = {key: value for key, value in task.scenario.written.items() if key not in kept}
+        if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
+            starts.append(Start(data, tuple(task.scenario.written["promises"])))
+    if not starts:
+        raise BadOption(
+            "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"
+        )
+    return starts
+
+
+def _check_files(options: HuntOptions) -> None:
+    """Create the files, so that a mistake shows before anything runs."""
+    from sfusion.harness.reports import Reports
+
+    Reports(out=options.out, html=options.html).check()
+
+
+def _write_run(one: Found, tools: Tools | None, options: HuntOptions) -> Path | None:
+    """Shrink the first case that showed a finding, and write its run."""
+    if options.out is None:
+        return None
+    failure = one.finding.failure
+    scenario = scenario_of(one.case, tools)
+    # A case may show several findings, and each is shrunk to a run of its own.
+    scenario = scenario.changed(scenario=f"{scenario.scenario}-{failure.promise.replace('_', '-')}")
+    if options.shrink and failure.promise != LOGGED and failure != HANG:  # a hang takes a minute each time
+        same = Reproduces(scenario, failure, run=run_bounded)
+        if same(scenario):
+            scenario = shrink(scenario, same, SHRINKING).scenario
+    result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
+    folder = write_run(result, options.out)
+    write_page(RunReport.of_result(result, folder))
+    return folder
+
+
+def _print_end(
+    shown: HuntReporter, hunt: Hunt, runs: list[Path], played: int, rate: float, options: HuntOptions
+) -> None:
+    shown.print()
+    rows = [
+        (str(one.count), one.finding.failure.promise, one.finding.sentence, str(one.case.number))
+        for one in sorted(hunt.found.values(), key=lambda one: -one.count)
+    ]
+    if rows:
+        shown.table(rows, ("cases", "broken", "how", "first"), ["bold red"] * len(rows), texts=3)
+        shown.print()
+        for folder in dict.fromkeys(runs):
+            shown.print(f"sfusion replay {folder}", "dim")
+    what = f"{counted(len(hunt.found), 'finding')}" if hunt.found else "nothing found"
+    shown.print(
+        f"{what} in {counted(hunt.tally.cases, 'case')} ({played} now, {rate:.1f} per second), "
+        f"{len(hunt.covered):,} behaviours, seed {options.seed}",
+        "bold red" if hunt.found else "green",
+    )

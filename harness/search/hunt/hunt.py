@@ -1,0 +1,122 @@
+"""What to play next, and what has been learned: a pure decider.
+
+Cases come in batches of fixed size. Which cases a batch has depends on the seed and on the batches before it, never on
+how many processes play them or how fast: the same seed finds the same, anywhere.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion.harness.search.hunt.case import HuntCase, HuntResult, digest_of
+from sfusion.harness.search.hunt.findings import HuntFinding
+from sfusion.harness.search.hunt.generate import Data, generate
+from sfusion.harness.search.hunt.mutate import mutate
+from sfusion.harness.search.shrink import Failure
+
+BATCH = 64
+_MUTATED, _NEAR = 0.4, 0.85
+"""Share of cases that are mutated from the corpus, and from the scenarios of --near where there are some."""
+_RECENT = 300
+"""How many of the corpus are mutated: those that showed something new last."""
+_TRIES = 50
+
+
+@dataclass(frozen=True)
+class Start:
+    """A scenario to start from."""
+
+    data: Data
+    promises: tuple[Any, ...] = ()
+
+
+@dataclass
+class Found:
+    """A finding, the first case that showed it, and how many did."""
+
+    finding: HuntFinding
+    case: HuntCase
+    count: int = 1
+
+
+@dataclass
+class Tally:
+    """Counts over all cases."""
+
+    cases: int = 0
+    strikes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """In how many cases a fault struck, by kind and phase."""
+    states: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """In how many cases a promise was held, broken, unknown or not applicable."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    growth: list[tuple[int, int]] = field(default_factory=list)
+    """Cases and behaviours after each batch."""
+
+    def add(self, result: HuntResult) -> None:
+        self.cases += 1
+        self.strikes.update(result.strikes)
+        self.states.update(result.states.items())
+        self.outcomes.update(result.outcomes)
+        self.events.update(result.events)
+
+
+class Hunt:
+    def __init__(self, seed: int, *, keys: frozenset[str] | None = None, near: Sequence[Start] = ()) -> None:
+        self.seed = seed
+        self.tally = Tally()
+        self.covered: set[str] = set()
+        self.corpus: list[HuntCase] = []
+        self.found: dict[Failure, Found] = {}
+        self.seen: set[str] = set()
+        self._keys = keys
+        self._near = list(near)
+
+    def decide(self, count: int = BATCH) -> list[HuntCase]:
+        """Return the cases of the next batch, none of which was played before."""
+        decided: list[HuntCase] = []
+        seen = set(self.seen)
+        for number in range(self.tally.cases, self.tally.cases + count):
+            draw = random.Random(f"{self.seed}:{number}")
+            for _ in range(_TRIES):
+                case = self._draw(number, draw)
+                if case.digest not in seen:
+                    break
+            seen.add(case.digest)
+            decided.append(case)
+        return decided
+
+    def _draw(self, number: int, draw: random.Random) -> HuntCase:
+        near = self._near
+        if number < len(near) and digest_of(near[number].data) not in self.seen:
+            return HuntCase(number, near[number].data, "near", near[number].promises)
+        if near and draw.random() < _NEAR:
+            start = draw.choice(near)
+            return HuntCase(number, mutate(start.data, draw, self._keys), "near")
+        if self.corpus and draw.random() < _MUTATED:
+            parent = draw.choice(self.corpus[-_RECENT:])
+            return HuntCase(number, mutate(parent.data, draw, self._keys), "mutated")
+        return HuntCase(number, generate(draw, self._keys))
+
+    def fold(self, played: Iterable[tuple[HuntCase, HuntResult]]) -> list[Found]:
+        """Learn from the results of a batch, in order; return what was found for the first time."""
+        fresh: list[Found] = []
+        for case, result in played:
+            self.seen.add(digest_of(case.data))
+            self.tally.add(result)
+            for finding in result.findings:
+                known = self.found.get(finding.failure)
+                if known is not None:
+                    known.count += 1
+                    continue
+                self.found[finding.failure] = Found(finding, case)
+                fresh.append(self.found[finding.failure])
+            if not result.behaviour <= self.covered:
+                self.covered |= result.behaviour
+                self.corpus.append(case)
+        self.tally.growth.append((self.tally.cases, len(self.covered)))
+        return fresh

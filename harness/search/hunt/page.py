@@ -1,0 +1,79 @@
+"""The page of a hunt: what was covered, what never happened, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from sfusion.fakes.faults import KINDS
+from sfusion.fakes.faults.action import PHASES
+from sfusion.harness.lab.promises import PROMISES
+from sfusion.harness.reports.html import render_page
+from sfusion.harness.search.hunt.case import scenario_of
+from sfusion.harness.search.hunt.hunt import Found, Hunt
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.wording import counted
+
+_STATES = ("held", "broken", "unknown", "not_applicable")
+_EVENTS = (
+    "worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_started", "cancelled", "lost", "rollout_ended",
+    "rollout_lost", "broken_off", "stuck",
+)  # fmt: skip
+_WIDTH, _HEIGHT = 600.0, 120.0
+
+
+def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> str:
+    """Return the page. It loads nothing, and no script runs on it but its own."""
+    tally = hunt.tally
+    found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding.failure)))
+    struck = {kind: {phase: tally.strikes[kind, phase] for phase in PHASES} for kind in sorted(KINDS)}
+    promises = [(name, [tally.states[name, state] for state in _STATES]) for name in sorted(PROMISES)]
+    never = [
+        f"fault {kind} in phase {phase}"
+        for kind, cls in sorted(KINDS.items())
+        for phase in cls.phases
+        if not tally.strikes[kind, phase]
+    ]
+    never += [f"outcome {one.value}" for one in Outcome if not tally.outcomes[one.value]]
+    never += [f"event {name}" for name in _EVENTS if not tally.events[name] and name != "stuck"]
+    never += [f"a verdict held on {name}" for name, counts in promises if not counts[0]]
+    return render_page(
+        "hunt.html.j2",
+        headline=f"{counted(len(found), 'finding')} in {counted(tally.cases, 'case')}"
+        if found
+        else f"Nothing found in {counted(tally.cases, 'case')}",
+        tool=tools[0].get("class_name", "") if tools else "SandboxFusionTool",
+        facts=[
+            ("cases", f"{tally.cases:,}"),
+            ("behaviours", f"{len(hunt.covered):,}"),
+            ("corpus", f"{len(hunt.corpus):,}"),
+            ("findings", str(len(found))),
+            ("seed", str(seed)),
+        ],
+        found=[(one, _yaml(one, tools)) for one in found],
+        struck=struck,
+        possible={kind: cls.phases for kind, cls in KINDS.items()},
+        phases=PHASES,
+        promises=promises,
+        states=_STATES,
+        outcomes=[(one.value, tally.outcomes[one.value]) for one in Outcome],
+        never=never,
+        curve=_curve(tally.growth),
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def _yaml(one: Found, tools: list[dict[str, Any]] | None) -> str:
+    return yaml.safe_dump(scenario_of(one.case, tools).written, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _curve(growth: Sequence[tuple[int, int]]) -> str:
+    """Return the points of a line: behaviours over cases."""
+    if not growth:
+        return ""
+    cases, most = max(1, growth[-1][0]), max(1, growth[-1][1])
+    points = [(0, 0), *growth]
+    return " ".join(f"{_WIDTH * x / cases:.1f},{_HEIGHT - _HEIGHT * y / most:.1f}" for x, y in points)

@@ -1,0 +1,66 @@
+"""Does a smaller scenario still show the same defect? The same failure, and a right tool does not have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sfusion.harness.errors import HarnessError
+from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.lab.runs.runner import run_one
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks
+from sfusion.harness.lab.scenarios.model import Scenario, check_tool_keys
+from sfusion.harness.search.shrink.failure import Failure, failures_of
+from sfusion.harness.search.shrink.reference_tool import GoodTool
+from sfusion.harness.search.shrink.tool_config import tool_config
+from sfusion_tools.errors import SfusionError
+from sfusion_tools.sandbox.config import SandboxToolConfig
+
+Run = Callable[[Task], RunResult]
+
+
+class Reproduces:
+    """Says whether a scenario fails with the same signature, while a right tool passes.
+
+    Without the right tool, a promise such as `{ok: all}` would be "broken in the same way" by a sandbox that never
+    works, and shrinking would lead there. The right tool is ours for a run of another class, and the reference tool for
+    a run of ours. Where it fails too in the scenario to shrink, it is not asked. The code and the classes that the
+    scenario names are run: whether to trust them must be decided before.
+    """
+
+    def __init__(self, scenario: Scenario, failure: Failure, *, run: Run = run_one) -> None:
+        self.failure = failure
+        self._run = run
+        self._control = self._passes(scenario)
+
+    def __call__(self, scenario: Scenario) -> bool:
+        if not any(one == self.failure for one in _failures(self._run, scenario)):
+            return False
+        return not self._control or self._passes(scenario)
+
+    def _passes(self, scenario: Scenario) -> bool:
+        """Does a right tool keep the promise?"""
+        return all(one.promise != self.failure.promise for one in _failures(run_one, with_right_tool(scenario)))
+
+
+def with_right_tool(scenario: Scenario) -> Scenario:
+    """Return the scenario with a right tool of another class, with the settings that it knows."""
+    if scenario.own_config is not None:
+        return adapt_tasks([Task(scenario, "sim")], tools=tool_config(GoodTool))[0].scenario
+    assert isinstance(scenario.tools, list)
+    given: dict[str, Any] = scenario.tools[0].get("config") or {}
+    config: dict[str, Any] = {}
+    for key, value in given.items():
+        field = SandboxToolConfig.model_fields.get(key)
+        if field is not None and value != field.default:
+            with suppress(ValueError):  # another class may mean something else by it
+                check_tool_keys({**config, key: value})
+                config[key] = value
+    return scenario.changed(tools=config)
+
+
+def _failures(run: Run, scenario: Scenario) -> list[Failure]:
+    with suppress(HarnessError, SfusionError):
+        return failures_of(run(Task(scenario, "sim", trusted=True)))
+    return []

@@ -1,0 +1,138 @@
+"""The search for the smallest scenario that still fails in the same way."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.search.shrink.reductions import REDUCTIONS, Data, Reduction, is_seeded, other_seeds, put
+
+SameFailure = Callable[[Scenario], bool]
+"""Runs a scenario and says whether it fails as the one to shrink did."""
+Deviations = Callable[[Scenario], list[list[int]]]
+"""Runs a scenario with a seeded schedule and returns where it deviated from first in, first out."""
+
+_OTHER_SEEDS = 4
+"""How many seeds of a schedule are tried for a smaller scenario that does not fail with the old one."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop the search: after this many runs or, unless it is None, this time."""
+
+    cases: int = 2000
+    seconds: float | None = 30.0
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """The smallest scenario that was found."""
+
+    scenario: Scenario
+    cases: int
+    """How many candidates were run."""
+    finished: bool
+    """No candidate that is simpler fails in the same way; otherwise the budget ran out."""
+
+
+class _Exhausted(Exception):
+    """The budget is used up."""
+
+
+def shrink(
+    scenario: Scenario,
+    same_failure: SameFailure,
+    budget: Budget = Budget(),
+    *,
+    deviations: Deviations | None = None,
+    reductions: Iterable[Reduction] = REDUCTIONS,
+    on_case: Callable[[int, Scenario], None] = lambda cases, smallest: None,
+) -> Shrunk:
+    """Return the smallest scenario for which ``same_failure`` is true, which it is for ``scenario``.
+
+    ``deviations`` turns a seeded schedule into an explicit one, which can be shrunk; by default the scenario is played
+    in world sim. ``on_case`` is called after each run.
+    """
+    search = _Search(scenario, same_failure, budget, on_case)
+    steps = tuple(reductions)
+    try:
+        search.reduce(steps)
+        if is_seeded(search.data):
+            search.spell_out(deviations or played_deviations)
+            search.reduce(steps)
+    except _Exhausted:
+        return Shrunk(search.smallest, search.cases, finished=False)
+    return Shrunk(search.smallest, search.cases, finished=True)
+
+
+def played_deviations(scenario: Scenario) -> list[list[int]]:
+    """Play a scenario in world sim and return where its schedule deviated from first in, first out."""
+    from sfusion.harness.lab.worlds import sim
+
+    last = sim.run(scenario).events[-1]
+    return [list(pair) for pair in last["deviations"]]
+
+
+class _Search:
+    def __init__(
+        self, scenario: Scenario, same: SameFailure, budget: Budget, on_case: Callable[[int, Scenario], None]
+    ) -> None:
+        self.smallest = scenario
+        self.data: Data = scenario.plain
+        self.cases = 0
+        self._same = same
+        self._budget = budget
+        self._on_case = on_case
+        self._began = time.monotonic()
+        self._seen = {_key(self.data)}
+
+    def reduce(self, reductions: tuple[Reduction, ...]) -> None:
+        """Apply reductions until none of them leads any further."""
+        going = True
+        while going:
+            going = False
+            for reduction in reductions:
+                while self._step(reduction):
+                    going = True
+
+    def spell_out(self, deviations: Deviations) -> None:
+        """Replace a seeded schedule by the deviations that it leads to."""
+        explicit = deviations(self.smallest)
+        if explicit:
+            self._try(put(self.data, (("schedule",), {"deviations": explicit})))
+
+    def _step(self, reduction: Reduction) -> bool:
+        """Take the first variant that fails in the same way; return whether there is one."""
+        for variant in reduction(self.data):
+            if self._try(variant):
+                return True
+            if is_seeded(variant) and any(map(self._try, other_seeds(variant, _OTHER_SEEDS))):
+                return True
+        return False
+
+    def _try(self, data: Data) -> bool:
+        key = _key(data)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        try:
+            scenario = Scenario.from_data(data)
+        except ValueError:
+            return False
+        spent = time.monotonic() - self._began
+        if self.cases >= self._budget.cases or (self._budget.seconds is not None and spent >= self._budget.seconds):
+            raise _Exhausted
+        self.cases += 1
+        same = self._same(scenario)
+        if same:
+            self.smallest, self.data = scenario, data
+        self._on_case(self.cases, self.smallest)
+        return same
+
+
+def _key(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, default=str)

@@ -1,0 +1,171 @@
+"""What changed from one recorded run to another. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfusion.harness.lab.figures import RunFigures, figures_of
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises import Verdict
+from sfusion.harness.lab.promises.story import Story
+from sfusion.harness.reports.calls import UNFINISHED
+
+_RANKS = {"held": 0, "not_applicable": 0, "unknown": 1, "broken": 2}
+FIGURES = ("throughput", "seconds", "p50", "p95", "p99", "wait_p50", "wait_p95", "attempts", "refused", "wasted")
+CONTEXT = 3
+"""Events shown before the first that differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A run as it was read from its folder."""
+
+    name: str
+    settings: Mapping[str, Any]
+    """The scenario as plain data."""
+    journal: Journal
+    verdicts: Sequence[Verdict]
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {verdict.promise: verdict.state for verdict in self.verdicts}
+
+    @property
+    def deterministic(self) -> bool:
+        return bool(self.journal.header["world"] == "sim")
+
+
+@dataclass(frozen=True, slots=True)
+class RunChange:
+    """Something that was one thing and is another; None where it was not there."""
+
+    what: str
+    before: Any
+    after: Any
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first event that differs, with the events before it; None where a journal had ended."""
+
+    number: int
+    """Counted from 1, without the header."""
+    before: Event | None
+    after: Event | None
+    context: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    before: RecordedRun
+    after: RecordedRun
+    same_journal: bool
+    settings: tuple[RunChange, ...]
+    promises: tuple[RunChange, ...]
+    outcomes: tuple[RunChange, ...]
+    """How many calls ended with each outcome, where the number changed."""
+    figures: tuple[RunChange, ...]
+    calls: tuple[RunChange, ...]
+    """The outcome of each call that ended differently."""
+    texts: tuple[RunChange, ...]
+    """What the model reads, for each call where that changed."""
+    first: FirstDifference | None
+    """None if the events are the same, or a run was in real time, where they are never the same."""
+
+    @property
+    def worse(self) -> bool:
+        """Does a promise hold less than before?"""
+        return any(_rank_change(change) > 0 for change in self.promises)
+
+    @property
+    def same(self) -> bool:
+        """Are settings, verdicts and journal the same?"""
+        return self.same_journal and not self.settings and not self.promises
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one line."""
+        if self.same:
+            return "the same journal and the same verdicts"
+        worse = [change.what for change in self.promises if _rank_change(change) > 0]
+        better = [change.what for change in self.promises if _rank_change(change) < 0]
+        said = [f"worse: {', '.join(worse)}"] if worse else []
+        said += [f"better: {', '.join(better)}"] if better else []
+        said += [] if said else ["the same verdicts"]
+        moved = f"{len(self.calls)} of {len(Story(self.after.journal).calls)} calls ended differently"
+        return "; ".join([*said, moved if self.calls else "every call ended as before"])
+
+
+def _rank_change(change: RunChange) -> int:
+    """Above 0 if a promise got worse. One that is no longer checked counts as unknown, a new one as if it had held."""
+    return _RANKS.get(change.after, 1) - (0 if change.before is None else _RANKS.get(change.before, 1))
+
+
+def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
+    """Compare two runs; they need not be of the same scenario."""
+    old, new = figures_of(before.journal.events), figures_of(after.journal.events)
+    stories = Story(before.journal), Story(after.journal)
+    ends = [{call: _outcome(one.endings) for call, one in story.calls.items()} for story in stories]
+    texts = [{call: _text(one.returned) for call, one in story.calls.items()} for story in stories]
+    exact = before.deterministic and after.deterministic
+    return RunComparison(
+        before,
+        after,
+        same_journal=before.journal.events == after.journal.events,
+        settings=tuple(_different(dict(_flat(before.settings)), dict(_flat(after.settings)))),
+        promises=tuple(_promise_changes(before, after)),
+        outcomes=tuple(_different(old.outcomes, new.outcomes, missing=0)),
+        figures=tuple(_different(_numbers(old), _numbers(new))),
+        calls=tuple(_different(*ends)),
+        texts=tuple(_different(*texts)),
+        first=_first_difference(before.journal.events, after.journal.events) if exact else None,
+    )
+
+
+def _promise_changes(before: RecordedRun, after: RecordedRun) -> Iterator[RunChange]:
+    sentences = {verdict.promise: verdict.sentence for verdict in after.verdicts}
+    for change in _different(before.states, after.states):
+        yield RunChange(change.what, change.before, change.after, sentences.get(change.what, ""))
+
+
+def _different(before: Mapping[str, Any], after: Mapping[str, Any], missing: Any = None) -> Iterator[RunChange]:
+    for key in dict.fromkeys((*before, *after)):
+        was, now = before.get(key, missing), after.get(key, missing)
+        if was != now:
+            yield RunChange(str(key), was, now)
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested data by their dotted paths."""
+    inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if inside is None or not value:
+        yield path, value
+        return
+    for key, one in inside:
+        yield from _flat(one, f"{path}.{key}" if path else str(key))
+
+
+def _numbers(figures: RunFigures) -> dict[str, float]:
+    return {name: getattr(figures, name) for name in FIGURES}
+
+
+def _outcome(endings: Sequence[Event]) -> str:
+    if not endings:
+        return UNFINISHED
+    return str(endings[-1].get("outcome") or endings[-1]["event"])
+
+
+def _text(returned: Event | None) -> str | None:
+    return None if returned is None else f"{returned.get('text') or ''}{returned.get('tail') or ''}"
+
+
+def _first_difference(before: Sequence[Event], after: Sequence[Event]) -> FirstDifference | None:
+    for place in range(max(len(before), len(after))):
+        old = before[place] if place < len(before) else None
+        new = after[place] if place < len(after) else None
+        if old != new:
+            return FirstDifference(place + 1, old, new, tuple(before[max(0, place - CONTEXT) : place]))
+    return None

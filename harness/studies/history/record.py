@@ -1,0 +1,68 @@
+"""A record of one run: small enough to keep many, with what changes from commit to commit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sfusion.harness.lab.figures import figures_of
+from sfusion.harness.lab.runs.result import RunResult
+from sfusion_tools._version import __version__
+
+_FIGURES = ("calls", "outcomes", "seconds", "throughput", "p50", "p95", "p99", "wait_p95", "attempts")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRecord:
+    run: int
+    """Counted from 1 in the history of a scenario; the folder of an earlier run has this number as its name."""
+    time: str
+    """ISO 8601, UTC."""
+    commit: str
+    """What was checked out in the working directory; empty outside git."""
+    sfusion: str
+    world: str
+    seed: int
+    state: str
+    journal_digest: str
+    promises: dict[str, str] = field(default_factory=dict)
+    """The state of each verdict."""
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_result(cls, result: RunResult, *, run: int, now: datetime, commit: str) -> HistoryRecord:
+        figures = figures_of(result.journal.events).as_dict()
+        return cls(
+            run,
+            now.astimezone(UTC).isoformat(timespec="seconds"),
+            commit,
+            __version__,
+            result.task.world,
+            result.task.scenario.seed,
+            result.state,
+            result.digest,
+            {verdict.promise: verdict.state for verdict in result.verdicts},
+            {key: figures[key] for key in (*_FIGURES, "refused", "wasted")},
+        )
+
+    @classmethod
+    def from_dict(cls, data: Any) -> HistoryRecord:
+        """Read what ``as_dict`` returned; raise ValueError for anything else."""
+        kinds = {"run": int, "time": str, "commit": str, "sfusion": str, "world": str, "seed": int, "state": str}
+        kinds |= {"journal_digest": str, "promises": dict, "figures": dict}
+        if not isinstance(data, dict):
+            raise ValueError(f"a record is a mapping, found {data!r:.80}")
+        for key, kind in kinds.items():
+            if not isinstance(data.get(key), kind):
+                raise ValueError(f"{key} of a record: expected {kind.__name__}, found {data.get(key)!r:.80}")
+        return cls(**{key: data[key] for key in kinds})
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def number(self, name: str) -> float | None:
+        """Return a figure; None if this record has no such number."""
+        found = self.figures.get(name)
+        return float(found) if isinstance(found, int | float) and math.isfinite(found) else None

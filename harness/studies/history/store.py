@@ -1,0 +1,160 @@
+"""Where history is kept: ``DIR/.history/<run>/records.ndjson``, and the files of earlier runs that differ.
+
+The latest run stays at ``DIR/<run>``. A run whose journal is the same as the next one's is not kept twice.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.errors import CannotWrite, JournalError
+from sfusion.harness.folder_lock import lock_folder
+from sfusion.harness.lab.runs.directory import PAGE, SCENARIO, VERDICT, write_run
+from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.lab.scenarios.library import JOURNAL
+from sfusion.harness.studies.history.record import HistoryRecord
+from sfusion_tools.bounded_input import parse_json, read_bounded, read_lines
+from sfusion_tools.errors import InputError
+
+HISTORY = ".history"
+_RECORDS = "records.ndjson"
+_LARGEST_VERDICT = 50_000_000
+DEFAULT_LIMIT = 20
+"""Runs of one scenario that are kept, the latest included."""
+
+
+@contextmanager
+def written_with_history(
+    result: RunResult, out: Path, *, limit: int, now: datetime, commit: str, on_damage: Callable[[str], None]
+) -> Generator[Path, None, None]:
+    """Write a run as ``write_run`` does, and keep the one that was there before; raises CannotWrite.
+
+    Inside the context no other process writes below ``out``, so that more can be added to the folder. With a limit of 0
+    the run is not recorded, and the records that there are keep their files. ``on_damage`` is told what is wrong with
+    records that cannot be read; the others are kept.
+    """
+    with _locked(out):
+        yield _write(result, out, limit, now, commit, on_damage)
+
+
+def _write(
+    result: RunResult, out: Path, limit: int, now: datetime, commit: str, on_damage: Callable[[str], None]
+) -> Path:
+    folder, place = out / result.task.folder, out / HISTORY / result.task.folder
+    records: list[HistoryRecord] = []
+    problems: list[str] = []
+    lost = 0  # lines at the end that cannot be read, the last of them about the run at ``folder``
+    for one in _read(place):
+        if isinstance(one, HistoryRecord):
+            records.append(one)
+            lost = 0
+        else:
+            problems.append(one)
+            lost += 1
+    try:
+        numbers = [*(record.run for record in records), *(int(earlier.name) for earlier in earlier_runs(place)), 0]
+        number = max(numbers) + lost + 1
+        if limit:
+            place.mkdir(parents=True, exist_ok=True)
+        if problems and limit:
+            aside = (place / _RECORDS).replace(place / f"records.damaged-{number:04d}.ndjson")
+            on_damage(f"{problems[0]}; the other records are kept, and the damaged file is {aside}")
+        if lost:
+            if limit:
+                _move_run(folder, place / f"{number - 1:04d}")
+        elif records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
+            _move_run(folder, place / f"{records[-1].run:04d}")
+    except OSError as error:
+        raise CannotWrite(f"{place} cannot be written: {error.strerror or error}") from error
+    written = write_run(result, out)
+    if not limit:
+        return written
+    records = [*records, HistoryRecord.of_result(result, run=number, now=now, commit=commit)][-limit:]
+    write_file(place / _RECORDS, (json.dumps(record.as_dict(), separators=(",", ":")) + "\n" for record in records))
+    for earlier in earlier_runs(place):
+        if int(earlier.name) <= number - limit:
+            shutil.rmtree(earlier, ignore_errors=True)
+    return written
+
+
+def read_records(place: Path) -> Iterator[HistoryRecord]:
+    """Yield the records of one scenario, the oldest first; none if there is no history. Raises JournalError."""
+    for one in _read(place):
+        if isinstance(one, str):
+            raise JournalError(f"{one}; this is not a history, or not a whole one")
+        yield one
+
+
+def _read(place: Path) -> Iterator[HistoryRecord | str]:
+    """Yield for each line its record, or what is wrong with it."""
+    file = place / _RECORDS
+    if not file.is_file():
+        return
+    number = 0
+    try:
+        for number, line in read_lines(file):
+            where = f"{file}:{number}"
+            try:
+                yield HistoryRecord.from_dict(parse_json(line, where))
+            except InputError as error:
+                yield str(error)
+            except ValueError as error:
+                yield f"{where}: {error}"
+    except InputError as error:
+        yield str(error)
+    else:
+        if not number:
+            yield f"{file}:1: no record in it"
+
+
+def histories(out: Path) -> dict[str, Path]:
+    """Return the folder of each scenario's history, by the name of its run's folder."""
+    found = sorted((out / HISTORY).glob(f"*/{_RECORDS}"))
+    return {file.parent.name: file.parent for file in found}
+
+
+def earlier_runs(place: Path) -> list[Path]:
+    """Return the folders of the earlier runs that are kept, the oldest first."""
+    return sorted(path for path in place.glob("*") if path.is_dir() and path.name.isdecimal())
+
+
+def folder_of(record: HistoryRecord, records: Sequence[HistoryRecord], place: Path) -> Path | None:
+    """Return the folder with the files of a run, or of one with the same journal; None if it is gone."""
+    latest = place.parents[1] / place.name
+    if (latest / JOURNAL).is_file() and _is_of(latest, record):
+        return latest
+    same = {one.run for one in records if one.journal_digest == record.journal_digest}
+    return next((path for path in earlier_runs(place) if int(path.name) in same), None)
+
+
+def _locked(out: Path) -> BinaryIO:
+    try:
+        return lock_folder(out)
+    except OSError as error:
+        raise CannotWrite(f"{out} cannot be written: {error.strerror or error}") from error
+
+
+def _is_of(folder: Path, record: HistoryRecord) -> bool:
+    """Are the files of the latest run those of this record? Another command may have written there."""
+    try:
+        data = parse_json(read_bounded(folder / VERDICT, _LARGEST_VERDICT), str(folder / VERDICT))
+    except InputError:
+        return False
+    return isinstance(data, dict) and data.get("journal_digest") == record.journal_digest
+
+
+def _move_run(folder: Path, target: Path) -> None:
+    """Move the files of a run, the journal last: a folder without one is not taken for a run."""
+    if not (folder / JOURNAL).is_file():
+        return
+    target.mkdir(exist_ok=True)
+    for name in (SCENARIO, PAGE, VERDICT, JOURNAL):
+        if (folder / name).is_file():
+            (folder / name).replace(target / name)

@@ -1,0 +1,150 @@
+"""How calls arrived: callers that make one after the other, calls that come whatever happens, or steps of training."""
+
+from __future__ import annotations
+
+import statistics
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+from sfusion.harness.studies.learn.attempts import known_of, seconds_of
+from sfusion.harness.studies.learn.distributions import rounded
+from sfusion.harness.studies.learn.in_flight import InFlight
+from sfusion.harness.studies.look.record import LoggedCall
+from sfusion_tools.wording import counted
+
+_STEADY = 0.75
+_PARTS = 20
+_FEWER_COME = -0.7
+_VISIBLE = 0.03
+"""How uneven calls must be expected to be, as a share of all, for evenness to say anything."""
+_MOST_CALLERS = 100_000
+_ASSUMED = 16
+_MOMENT = 0.0005
+"""Seconds of a pause that nobody would notice."""
+_PLATEAU = 0.03
+"""The share of the time with all callers under way that shows that there are no more of them."""
+_MOST_UNSEEN = 1.5
+"""How many times as many callers there may be as were ever under way at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFit:
+    """The keys of ``load`` that say when calls come."""
+
+    kind: str
+    """closed, open or steps."""
+    concurrency: int
+    think: Any
+    steps: int
+    step_pause: float
+    says: str
+    evidence: str
+
+
+def find_load(calls: Sequence[LoggedCall], start: float, end: float) -> LoadFit:
+    """``calls`` are in the order in which they began."""
+    known = known_of(calls)
+    if known == "order":
+        callers = min(_ASSUMED, len(calls))
+        return LoadFit("closed", callers, None, 1, 0.0, counted(callers, "caller"), "assumed, the log has no times")
+    if known == "times":
+        return _open([call.began - start for call in calls], "the log does not say how many were under way")
+    spans = [(call.began, end if (took := seconds_of(call)) is None else call.began + took) for call in calls]
+    outstanding = InFlight(spans)
+    peak = max(1, outstanding.peak)
+    if end <= start or len(calls) < 3:
+        return LoadFit("closed", peak, None, 1, 0.0, f"{counted(peak, 'caller')}", "the log is too short to say more")
+    steps = _steps(spans, outstanding)
+    if steps is not None:
+        return steps
+    # Beginning and end are unlike the rest: callers start together, and the last ones are alone.
+    low, high = calls[len(calls) // 10].began, calls[-1 - len(calls) // 10].began
+    mean = outstanding.mean(low, high) if high > low else float(peak)
+    starts = [call.began - start for call in calls]
+    within = len(calls) - 2 * (len(calls) // 10) - 1
+    rate = within / (high - low) if high > low else len(calls) / max(starts[-1], 1e-9)
+    lasting = max(1, outstanding.lasting_peak)
+    is_full = mean >= _STEADY * lasting
+    callers = lasting if is_full else _callers([call.began for call in calls], outstanding, mean, low, high)
+    if not is_full and _is_open(calls, outstanding, callers):
+        return _open(starts, f"calls came evenly, whether few or up to {peak} were under way")
+    pause = max(0.0, (callers - mean) / rate)
+    took = statistics.fmean(ended - began for began, ended in spans)
+    think: Any = {"exponential": rounded(pause)} if pause > 0.05 * took else rounded(pause)
+    return LoadFit(
+        "closed", callers, think if pause > _MOMENT else None, 1, 0.0,
+        f"{counted(callers, 'caller')}, each making one call after the other",
+        f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
+    )  # fmt: skip
+
+
+def _open(starts: Sequence[float], evidence: str) -> LoadFit:
+    rate = len(starts) / max(starts[-1], _MOMENT)
+    return LoadFit(
+        "open", min(len(starts), _MOST_CALLERS), {"uniform": [0, rounded(starts[-1])]}, 1, 0.0,
+        f"{rate:.3g} calls per second, whatever becomes of them", evidence,
+    )  # fmt: skip
+
+
+def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: float, high: float) -> int:
+    """How many callers there are if some of them always pause.
+
+    Where all were under way for a while, they are counted. Where calls came the less often the more were under way,
+    a line through both shows with how many none would come any more. Else, callers that come and go by themselves are
+    under way by a binomial law, whose variance is below its mean; the nearer the two, the more callers there are.
+    """
+    peak = max(1, outstanding.peak)
+    whole = outstanding.times[-1] - outstanding.times[0]
+    if outstanding.time_from(0.95 * peak) > _PLATEAU * whole:
+        return peak
+    parts = [low + (high - low) * k / _PARTS for k in range(_PARTS + 1)]
+    loads = [outstanding.mean(a, b) for a, b in pairwise(parts)]
+    rates = [(bisect_left(begins, b) - bisect_left(begins, a)) / (high - low) for a, b in pairwise(parts)]
+    if max(loads) > min(loads) and max(rates) > min(rates) and statistics.correlation(loads, rates) < _FEWER_COME:
+        slope, most = statistics.linear_regression(loads, rates)  # whose unit does not matter
+        return max(peak, min(round(-most / slope), 2 * peak))
+    variance = max(0.0, outstanding.mean_square(low, high) - mean**2)
+    if variance >= mean * (1 - mean / (_MOST_UNSEEN * peak)):
+        return round(_MOST_UNSEEN * peak)
+    return max(peak, round(mean**2 / (mean - variance)))
+
+
+def _is_open(calls: Sequence[LoggedCall], outstanding: InFlight, callers: int) -> bool:
+    """Do calls come evenly although callers that wait for each call would have come less often at times?"""
+    first, last, size = calls[0].began, calls[-1].began, len(calls)
+    if last <= first or size < 2 * _PARTS:
+        return False
+    uneven = max(abs((call.began - first) / (last - first) - (place + 0.5) / size) for place, call in enumerate(calls))
+    parts = [first + (last - first) * k / _PARTS for k in range(_PARTS + 1)]
+    free = [max(0.0, callers - outstanding.mean(a, b)) for a, b in pairwise(parts)]
+    expected = accumulate(one / max(sum(free), 1e-9) for one in free)
+    would_be = max(abs(share - (k + 1) / _PARTS) for k, share in enumerate(expected))
+    return would_be > max(1.5 * uneven, _VISIBLE)
+
+
+def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadFit | None:
+    """Batches of about the same size, each of which begins after the one before has ended."""
+    sizes, pauses = [1], []
+    latest = spans[0][1]
+    typical = statistics.median(ended - began for began, ended in spans)
+    for began, ended in spans[1:]:
+        if began > latest + max(0.1, 0.5 * typical):
+            pauses.append(began - latest)
+            sizes.append(0)
+        sizes[-1] += 1
+        latest = max(latest, ended)
+    if not 1 <= len(pauses) <= 1000 or min(sizes) < 4:
+        return None
+    whole = sizes[:-1] if len(sizes) > 2 else sizes  # a log may end within a step
+    if max(whole) > 1.3 * min(whole):
+        return None
+    pause = statistics.median(pauses)
+    peak = max(1, outstanding.peak)
+    return LoadFit(
+        "steps", peak, None, len(sizes), rounded(pause),
+        f"{len(sizes)} steps of about {round(statistics.median(whole))} calls, {counted(peak, 'caller')}",
+        f"all calls of a step end before the next begins; pauses of {min(pauses):.3g} to {max(pauses):.3g} s",
+    )  # fmt: skip

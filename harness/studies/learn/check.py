@@ -1,0 +1,60 @@
+"""Runs a learned scenario in virtual time, learns from that run, and compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfusion.harness.lab.runs.python import run_scenario
+from sfusion.harness.studies.learn.course import compare_courses
+from sfusion.harness.studies.learn.figures import Comparison, compare
+from sfusion.harness.studies.learn.learned import Learned, learn
+from sfusion.harness.studies.look.journal_records import journal_records
+
+_RARE = 4
+_NEARLY = 0.7
+"""The share of the main cause's weight from which on another one may be the main one in the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How well a learned scenario behaves like its log."""
+
+    rows: tuple[Comparison, ...]
+    again: Learned | None
+    """What is learned from the run; None if it made no call."""
+    same_cause: bool
+    held: bool
+    """Every promise of the scenario held."""
+    broken: tuple[str, ...]
+    is_enough: bool = True
+    """False: there are too few calls to judge."""
+
+    @property
+    def agrees(self) -> bool:
+        return self.is_enough and self.same_cause and self.held and all(row.agrees for row in self.rows)
+
+
+def check(learned: Learned, text: str) -> Checked:
+    """Play the scenario that was learned; ``text`` is its YAML."""
+    (result,) = run_scenario(text, check=False)
+    calls = sorted(journal_records(result.journal.events), key=lambda call: call.began)
+    broken = tuple(f"{one.promise}: {one.sentence}" for one in result.verdicts if one.state in ("broken", "unknown"))
+    if not calls:
+        return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
+    again = learn(calls)
+    rows = (*compare(learned.figures, again.figures), *compare_courses(learned.course, again.course))
+    same_cause = _names(again, learned.headline) or _is_rare(learned)
+    return Checked(rows, again, same_cause, result.ok, broken, learned.figures.is_enough)
+
+
+def _is_rare(learned: Learned) -> bool:
+    """True if the main cause struck so few calls that it may strike none the next time."""
+    return bool(learned.causes) and learned.causes[0].weight * learned.figures.calls < _RARE
+
+
+def _names(learned: Learned, headline: str) -> bool:
+    """True if a cause is the main one, or nearly."""
+    if not learned.causes:
+        return headline == learned.headline
+    heaviest = learned.causes[0].weight
+    return any(one.kind == headline and one.weight >= _NEARLY * heaviest for one in learned.causes)

@@ -1,0 +1,194 @@
+"""Writes what was learned as a scenario, with a comment for each number that says where it comes from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sfusion.harness.studies.learn.commented_yaml import Path, commented_yaml
+from sfusion.harness.studies.learn.distributions import rounded
+from sfusion.harness.studies.learn.failures import FailureFit
+from sfusion.harness.studies.learn.learned import Learned
+from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
+from sfusion_tools.wording import counted
+
+_LONGER_THAN_ANY_TIMEOUT = 100_000
+_LONGEST = 10_000_000
+
+
+def scenario_text(learned: Learned, name: str, origin: str) -> str:
+    """Return the YAML of a scenario; ``origin`` says what it was learned from."""
+    return _Draft(learned).text(name, origin)
+
+
+class _Draft:
+    def __init__(self, learned: Learned) -> None:
+        self._learned = learned
+        self._notes: dict[Path, str] = {}
+
+    def text(self, name: str, origin: str) -> str:
+        learned = self._learned
+        nothing = "Nothing was wrong." if learned.figures.is_enough else "Too few calls to judge it by."
+        main = f"Main cause: {learned.causes[0].says}." if learned.causes else nothing
+        data: dict[str, Any] = {
+            "scenario": name,
+            "about": f"Behaves like {origin}. {main}",
+            "worlds": ["sim"],
+            "seed": 0,
+        }
+        if learned.workers > 1:
+            data["cluster"] = {"nodes": 1, "workers_per_node": learned.workers}
+            self._notes["cluster",] = f"{learned.workers} processes made calls"
+        data["tools"] = {key: value for key, (value, _) in learned.client.items()}
+        self._notes |= {("tools", key): why for key, (_, why) in learned.client.items()}
+        sandbox = self._sandbox()
+        if sandbox:
+            data["sandbox"] = sandbox
+        data["load"] = self._load()
+        events = self._events()
+        if events:
+            data["events"] = events
+        data["horizon"] = self._horizon
+        data["promises"] = ["every_call_ends_once", *self._outcomes()]
+        head = f"Learned by `sfusion learn` from {origin}."
+        if learned.remarks:
+            head += f" Note: {'; '.join(learned.remarks)}."
+        return commented_yaml(data, self._notes, head)
+
+    @property
+    def _horizon(self) -> int:
+        return min(max(3600, math.ceil(4 * self._learned.span)), _LONGEST)
+
+    def _sandbox(self) -> dict[str, Any]:
+        sandboxes = self._learned.sandboxes
+        if len(sandboxes) == 1:
+            return self._one(sandboxes[0], ("sandbox",))
+        part: dict[str, Any] = {"instances": len(sandboxes)}
+        names = ", ".join(
+            f"sandbox-{number} is {one.label or 'one without a name'}" for number, one in enumerate(sandboxes[:8], 1)
+        )
+        self._notes["sandbox", "instances"] = names + (", ..." if len(sandboxes) > 8 else "")
+        each: dict[str, Any] = {}
+        for number, one in enumerate(sandboxes, 1):
+            own = self._one(one, ("sandbox", "each", f"sandbox-{number}"))
+            if own:
+                each[f"sandbox-{number}"] = own
+        return {**part, "each": each} if each else part
+
+    def _one(self, sandbox: SandboxFit, path: Path) -> dict[str, Any]:
+        part: dict[str, Any] = {}
+        model: dict[str, Any] = {}
+        why: list[str] = []
+        if sandbox.quota is not None:
+            model |= sandbox.quota.model
+            why.append(f"{sandbox.quota.says}: {sandbox.quota.evidence}")
+        if sandbox.slowness.model:
+            model = {"kind": "unbounded", **sandbox.slowness.model, **model}
+            why.append(f"{sandbox.slowness.says}: {sandbox.slowness.evidence}")
+        if model:
+            part["model"] = model
+            self._notes[*path, "model"] = "; ".join(why)
+        rules: list[tuple[dict[str, Any], str]] = []
+        slow = sandbox.slowness
+        if slow.what:
+            between = (slow.between[0], min(slow.between[1], self._horizon)) if slow.between is not None else None
+            rules.append((_rule(slow.kind, slow.what, between), f"{slow.says}: {slow.evidence}"))
+        if sandbox.slower is not None:
+            why_slow = f"slower than the other sandboxes: {sandbox.slower}"
+            rules.append(({"name": "slow", "what": {"delay": sandbox.slower.yaml}}, why_slow))
+        for one in sandbox.failures:
+            if one.what:
+                rules.append((_failure_rule(one), f"{one.says}: {one.evidence}"))
+        if rules:
+            names: dict[str, int] = {}
+            for rule, _ in rules:  # a rule's name is part of its draws
+                names[rule["name"]] = names.get(rule["name"], 0) + 1
+                if names[rule["name"]] > 1:
+                    rule["name"] += f"-{names[rule['name']]}"
+            part["faults"] = [rule for rule, _ in rules]
+            self._notes |= {(*path, "faults", place): why for place, (_, why) in enumerate(rules)}
+        return part
+
+    def _load(self) -> dict[str, Any]:
+        learned, load = self._learned, self._learned.load
+        part: dict[str, Any] = {"calls": learned.figures.calls, "concurrency": load.concurrency}
+        if learned.span:
+            self._notes["load", "calls"] = f"{counted(learned.figures.calls, 'call')} in {learned.span:.4g} s"
+        self._notes["load", "concurrency"] = f"{load.says}: {load.evidence}"
+        if load.think is not None:
+            part["think"] = load.think
+            self._notes["load", "think"] = (
+                "each caller makes one call, at any time of the log"
+                if load.kind == "open"
+                else "so that as many of them are under way on average as in the log"
+            )
+        if load.kind == "steps":
+            part |= {"steps": load.steps, "step_pause": load.step_pause}
+        if learned.cancel is not None:
+            cancelled, after = learned.cancel
+            part["cancel"] = {"share": rounded(cancelled), "after": after.yaml}
+            count = learned.figures.outcomes.get("cancelled", 0)
+            self._notes["load", "cancel"] = f"{counted(count, 'call')} cancelled; after: {after}"
+        programs = []
+        for place, one in enumerate(learned.programs):
+            keys = dict(one.keys)
+            if one.seconds is not None:
+                keys = {"seconds": one.seconds.yaml, **keys}
+            elif one.outcome == "program_timeout":
+                keys = {"seconds": _LONGER_THAN_ANY_TIMEOUT, **keys}
+            share = {"share": max(one.share, 1)} if len(learned.programs) > 1 else {}
+            programs.append({**share, **keys})
+            self._notes["load", "program", place] = one.why
+        part["program"] = programs
+        return part
+
+    def _events(self) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
+        several = len(self._learned.sandboxes) > 1
+        for number, sandbox in enumerate(self._learned.sandboxes, 1):
+            target = f"sandbox-{number}" if several else "sandbox"
+            for one in sandbox.failures:
+                if one.kind in ("crash", "wedge") and one.between is not None:
+                    start, end = one.between
+                    self._notes["events", len(events)] = f"{one.says}: {one.evidence}"
+                    lasts = {"seconds": rounded(end - start)} if end < math.inf else {}
+                    at = rounded(max(start, 0.0))
+                    events.append({"at": at, one.kind: target, **lasts, "may_not_strike": True})
+        return events
+
+    def _outcomes(self) -> list[dict[str, Any]]:
+        figures = self._learned.figures
+        if not figures.outcomes:
+            return []
+        bounds: dict[str, str] = {}
+        for outcome in figures.outcomes:
+            percent, points = 100 * figures.share(outcome), figures.points(outcome)
+            if outcome == "ok":
+                bounds[outcome] = f"at least {max(0, math.floor(percent - points))}%"
+            else:
+                bounds[outcome] = f"at most {min(100, math.ceil(percent + points))}%"
+        ended = ", ".join(f"{name} {count:,}" for name, count in figures.outcomes.items())
+        most = max(map(figures.points, figures.outcomes))
+        self._notes["promises", 1] = f"in the log: {ended}; up to {most:.2g} points more or less are allowed"
+        return [{"outcomes": bounds}]
+
+
+def _rule(name: str, what: dict[str, Any], between: tuple[float, float] | None = None) -> dict[str, Any]:
+    rule: dict[str, Any] = {"name": name.replace("_", "-")}
+    if between is not None:
+        low = rounded(between[0])
+        rule["between"] = [low, max(rounded(between[1]), rounded(low + 0.001 + 0.001 * low))]
+    return {**rule, "what": what, "may_not_strike": True}
+
+
+def _failure_rule(one: FailureFit) -> dict[str, Any]:
+    ending, status = one.family
+    rule = _rule(f"status-{status}" if ending == "status" else ending, one.what, one.between)
+    if one.after is not None:
+        rule |= {"after": one.after, "times": one.failed}
+    if one.rate < 1:
+        rule["probability"] = float(f"{one.rate:.4g}")
+    if one.phase is not None:
+        rule["phase"] = one.phase
+    return {**{key: value for key, value in rule.items() if key not in ("what", "may_not_strike")},
+            "what": one.what, "may_not_strike": True}  # fmt: skip

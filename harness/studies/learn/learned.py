@@ -1,0 +1,130 @@
+"""What was learned from a log: load, client, programs, sandboxes, and the causes of trouble."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sfusion.harness.studies.learn.arrivals import LoadFit, find_load
+from sfusion.harness.studies.learn.attempts import known_of, requests_of, seconds_of
+from sfusion.harness.studies.learn.call_limits import find_call_limits, without_cut
+from sfusion.harness.studies.learn.causes import Cause, find_causes
+from sfusion.harness.studies.learn.client_settings import Noted, client_settings
+from sfusion.harness.studies.learn.clocks import with_one_clock
+from sfusion.harness.studies.learn.course import Course, course_of
+from sfusion.harness.studies.learn.distributions import Fit, fit
+from sfusion.harness.studies.learn.figures import Figures, figures_of
+from sfusion.harness.studies.learn.permits import find_permit_waits
+from sfusion.harness.studies.learn.programs import ProgramFit, find_programs
+from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
+from sfusion.harness.studies.learn.waves import find_waves
+from sfusion.harness.studies.look.record import LoggedCall
+from sfusion_tools.wording import counted
+
+_MOST_WORKERS = 64
+_NOTICED = 0.02
+_UNKNOWN: dict[str, str] = {
+    "order": "the log has no times: how calls arrive, how long programs run, limits and outages cannot be learned "
+    "from it; {} callers are assumed, and programs that take no time",
+    "times": "the log has no durations: how long programs run, how many calls are under way, contention, queues, "
+    "limits of requests in flight and outages cannot be learned from it; programs are assumed to take no time",
+}
+_LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Everything that a scenario needs to behave like a log."""
+
+    figures: Figures
+    course: Course
+    span: float
+    source: str
+    load: LoadFit
+    workers: int
+    client: Noted
+    programs: tuple[ProgramFit, ...]
+    cancel: tuple[float, Fit] | None
+    sandboxes: tuple[SandboxFit, ...]
+    causes: tuple[Cause, ...]
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def headline(self) -> str:
+        """The main cause, in a word; "none" if nothing is wrong."""
+        return self.causes[0].kind if self.causes else "none"
+
+
+def learn(calls: Sequence[LoggedCall]) -> Learned:
+    """Learn from calls, which are not empty and in the order in which they began.
+
+    Where both sides of the same traffic are logged, the client's side says more.
+    """
+    everything = calls
+    calls, clocks = with_one_clock([call for call in calls if call.source == "client"] or calls)
+    start = calls[0].began
+    end = max(
+        *(call.began + (seconds_of(call) or 0.0) for call in calls),
+        *(one.began + (one.seconds or 0.0) for call in calls for one in call.attempts),
+        start,
+    )
+    limits = find_call_limits(calls)
+    requests = without_cut(requests_of(calls, start, end), limits)
+    known = known_of(calls)
+    unsent = {call for limit in limits for call in limit.calls if not call.attempts}
+    permits = find_permit_waits(requests, [seconds_of(call) or 0.0 for call in unsent])
+    waves = find_waves([call for call in calls if call not in unsent])
+    sandboxes = find_sandboxes(requests, known)
+    load = find_load(calls, start, end)
+    programs = find_programs(calls, sandboxes)
+    workers = len({call.worker for call in calls})
+    figures = figures_of(calls)
+    return Learned(
+        figures=figures,
+        course=course_of(calls),
+        span=end - start if known != "order" else 0.0,
+        source=Counter(call.source for call in calls).most_common(1)[0][0],
+        load=load,
+        workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
+        client=client_settings(calls, requests, load.concurrency, limits),
+        programs=programs,
+        cancel=_cancel(calls),
+        sandboxes=sandboxes,
+        causes=find_causes(sandboxes, programs, waves, permits, len(requests), end - start),
+        remarks=(
+            *([clocks] if clocks else []),
+            *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
+            *_remarks(calls, figures, len({one.record.sandbox for one in requests})),
+            *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
+        ),
+    )
+
+
+def _cancel(calls: Sequence[LoggedCall]) -> tuple[float, Fit] | None:
+    after = [took for call in calls if call.outcome == "cancelled" and (took := seconds_of(call)) is not None]
+    return (len(after) / len(calls), fit(after)) if after else None
+
+
+def _remarks(calls: Sequence[LoggedCall], figures: Figures, labels: int) -> list[str]:
+    remarks: list[str] = []
+    if len(calls) < 50:
+        remarks.append(f"{counted(len(calls), 'call')} only: every number here is rough")
+    if figures.unfinished:
+        remarks.append(f"the end of {counted(figures.unfinished, 'call')} is not in the log; they are not modelled")
+    if calls[-1].began == calls[0].began and len(calls) > 1:
+        remarks.append("all calls have the same time: how they arrived is not known")
+    beside = [
+        took - call.attempts[0].seconds - call.attempts[0].waited
+        for call in calls
+        if len(call.attempts) == 1 and call.attempts[0].seconds is not None and (took := call.seconds) is not None
+    ]
+    if beside and (spent := statistics.median(beside)) > max(_NOTICED, 0.1 * figures.p50):
+        remarks.append(
+            f"calls took {spent:.2g} s longer than their requests and waits, so the client's process was busy with "
+            "something else; that is not modelled"
+        )
+    if labels > MOST_SANDBOXES:
+        remarks.append(f"{labels} sandboxes; the {MOST_SANDBOXES} busiest are modelled")
+    return remarks

@@ -1,0 +1,165 @@
+"""Finds a limit of the server in its refusals: so many in flight, or so many per second."""
+
+from __future__ import annotations
+
+import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sfusion.harness.studies.learn.attempts import Known, LoggedRequest
+from sfusion.harness.studies.learn.distributions import rounded
+from sfusion.harness.studies.learn.in_flight import InFlight
+from sfusion_tools.wording import counted
+
+REFUSALS = (429, 503)
+_FEWEST = 5
+_ROUGH = 0.5
+"""Tokens by which a bucket's level may be misjudged."""
+_CLEAR = 0.2
+"""The share of wrong guesses up to which a limit explains who was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFit:
+    """A limit, with the refusals that it explains."""
+
+    kind: Literal["quota", "queue"]
+    """A queue if requests are seen to wait in the server, else a quota."""
+    model: dict[str, Any]
+    says: str
+    evidence: str
+    refused: frozenset[int]
+    """Places of the refused requests in the sample."""
+
+
+def find_quota(requests: Sequence[LoggedRequest], known: Known) -> QuotaFit | None:
+    """Return the limit that explains the refusals; None if there are few, or if they came at any load."""
+    if known == "order":
+        return None
+    for status in REFUSALS:
+        refused = frozenset(
+            place for place, one in enumerate(requests) if one.ending == "status" and one.record.status == status
+        )
+        if _FEWEST <= len(refused) < len(requests):
+            found = _in_flight(requests, refused, status) if known == "durations" else None
+            found = found or _per_second(requests, refused, status)
+            if found is not None:
+                return found
+    return None
+
+
+def _in_flight(requests: Sequence[LoggedRequest], refused: frozenset[int], status: int) -> QuotaFit | None:
+    admitted = [one for place, one in enumerate(requests) if place not in refused]
+    busy = InFlight((one.began, one.ended) for one in admitted)
+    # A refusal is decided when it is answered, and that is quick.
+    load_refused = [busy.around(requests[place].ended) for place in refused]
+    load_admitted = [busy.at(one.began) for one in admitted]
+    limit, wrong = _split(load_refused, load_admitted)
+    if limit is None or wrong > _CLEAR:
+        return None
+    above = sum(load >= limit for load in load_refused)
+    evidence = (
+        f"{above:,} of {counted(len(refused), 'refusal')} came with {limit} or more in flight, "
+        f"{sum(load < limit for load in load_admitted):,} of {len(admitted):,} other requests with fewer"
+    )
+    asked = _retry_after(requests, refused)
+    running = _running_peak(admitted)
+    if running is not None and running < 0.8 * limit:
+        model = _queue_model(running, limit - running, status, asked)
+        says = f"{running} run at a time, {limit - running} wait, the rest get {status}"
+        return QuotaFit("queue", model, says, evidence, refused)
+    says = f"{limit} in flight, the rest get {status}"
+    if asked is None:  # a quota of the fake always sends Retry-After
+        model = _queue_model(limit, 0, status, None)
+        return QuotaFit("quota", model, f"{says} without Retry-After", evidence, refused)
+    model = {"kind": "quota", "in_flight": limit, "retry_after": rounded(asked)}
+    if status != 429:
+        model["status"] = status
+    return QuotaFit("quota", model, f"{says} with Retry-After {rounded(asked):g} s", evidence, refused)
+
+
+def _queue_model(workers: int, waiting: int, status: int, retry_after: float | None) -> dict[str, Any]:
+    model: dict[str, Any] = {"kind": "queue", "workers": workers, "waiting": waiting, "status": status}
+    return model if retry_after is None else {**model, "retry_after": rounded(retry_after)}
+
+
+def _per_second(requests: Sequence[LoggedRequest], refused: frozenset[int], status: int) -> QuotaFit | None:
+    starts = [one.began for place, one in enumerate(requests) if place not in refused]
+    asked = _retry_after(requests, refused, steady=True)
+    times = sorted(requests[place].began for place in refused)
+    first, last = times[0], times[-1]
+    within = bisect_left(starts, last) - bisect_right(starts, first)
+    if last - first < 2.0 or not within:
+        return None
+    rate = within / (last - first)
+    burst = max(1, round(bisect_right(starts, first) - rate * (first - starts[0])))
+    early = _refused_with_tokens(requests, refused, rate, burst)
+    late = _admitted_without_tokens(requests, refused, rate, burst)
+    if (early / len(refused) + late / len(starts)) / 2 > _CLEAR / 2:
+        return None
+    model: dict[str, Any] = {"kind": "quota", "per_second": rounded(rate), "burst": burst}
+    if status != 429:
+        model["status"] = status
+    if asked is not None:
+        model["retry_after"] = rounded(asked)
+    return QuotaFit(
+        "quota",
+        model,
+        f"{rounded(rate):g} requests per second, the rest get {status}",
+        f"{within:,} requests were admitted in the {last - first:.3g} s between the first refusal and the last; "
+        f"{len(refused) - early:,} of {counted(len(refused), 'refusal')} came when that rate was used up",
+        refused,
+    )
+
+
+def _refused_with_tokens(requests: Sequence[LoggedRequest], refused: frozenset[int], rate: float, burst: int) -> int:
+    levels = _levels(requests, refused, rate, burst)
+    return sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
+
+
+def _admitted_without_tokens(
+    requests: Sequence[LoggedRequest], refused: frozenset[int], rate: float, burst: int
+) -> int:
+    levels = _levels(requests, refused, rate, burst)
+    return sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
+
+
+def _levels(
+    requests: Sequence[LoggedRequest], refused: frozenset[int], rate: float, burst: int
+) -> Iterator[tuple[float, bool]]:
+    """The tokens that a bucket of this rate would have had at each request, corrected by what it did."""
+    tokens, at = float(burst), requests[0].began
+    # Of several at the same time, those that were admitted came first.
+    for place in sorted(range(len(requests)), key=lambda place: (requests[place].began, place in refused)):
+        one = requests[place]
+        tokens, at = min(float(burst), tokens + (one.began - at) * rate), one.began
+        yield tokens, place in refused
+        tokens = min(tokens, 1.0) if place in refused else max(0.0, tokens - 1.0)
+
+
+def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None, float]:
+    """The number from which on requests are refused, and how often that is wrong, averaged over both kinds."""
+    best: tuple[int | None, float] = (None, 1.0)
+    refused, admitted = sorted(refused), sorted(admitted)
+    for limit in range(1, max(refused[-1], admitted[-1]) + 1):
+        missed = bisect_left(refused, limit) / len(refused)
+        wrong = 1 - bisect_left(admitted, limit) / len(admitted)
+        if (missed + wrong) / 2 <= best[1]:
+            best = limit, (missed + wrong) / 2
+    return best
+
+
+def _retry_after(requests: Sequence[LoggedRequest], refused: frozenset[int], *, steady: bool = False) -> float | None:
+    """What most refusals asked for; None if they asked for nothing, or where it must be ``steady`` and is not."""
+    asked = [one for place in refused if (one := requests[place].record.retry_after) is not None]
+    if steady and asked and max(asked) > 1.2 * min(asked):
+        return None
+    return statistics.median(asked) if len(asked) > len(refused) / 2 else None
+
+
+def _running_peak(admitted: Sequence[LoggedRequest]) -> int | None:
+    """How many programs ran at once, where the sandbox reports how long they ran."""
+    spans = [(one.ended - one.record.run_seconds, one.ended) for one in admitted if one.record.run_seconds is not None]
+    return InFlight(spans).lasting_peak if len(spans) > len(admitted) / 2 else None

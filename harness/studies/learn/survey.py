@@ -1,0 +1,233 @@
+"""The first pass over a log, in bounded memory: how long it is, and which part of it to learn from."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sfusion.harness.studies.learn.attempts import has_trouble, joined, outcome_of, seconds_of
+from sfusion.harness.studies.learn.waves import DIFFERENT
+from sfusion.harness.studies.look.record import LoggedCall
+
+_MOST_BUCKETS = 4096
+_PAUSE = 600.0
+"""Seconds without any call that end a stretch: a night, another job, or a clock that jumped."""
+_QUIET = 0.1
+"""The share of all stretches that are quicker than what is usual."""
+_SLOWER = 0.05
+"""The logarithm of how many times as long calls must take to be slower than usual."""
+_SHORTEST = 1e-4
+_GOES_ON = 0.5
+"""The share of a stretch's trouble, for each call, that its beginning has if the trouble is older than the stretch."""
+_AS_BAD = 0.95
+"""The share of the most trouble of a stretch from which on chance decides which stretch has the most."""
+_MOSTLY = 2 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The stretch of a log that is learned from."""
+
+    start: float
+    end: float
+    calls: int
+    """Calls in the stretch."""
+    of: int
+    """Calls in the whole log."""
+    troubled: int
+    """Calls in the stretch that failed or were retried."""
+    troubled_of: int
+    slower: float = 1.0
+    """How many times as long as usual in this log a call without trouble takes, by the geometric mean."""
+    otherwise: float = 0.0
+    """The share of calls that ended neither ok nor because of the infrastructure, and what is usual in this log."""
+    usually: float = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.calls == self.of
+
+    def holds(self, record: LoggedCall) -> bool:
+        return self.start <= record.began < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    calls: int = 0
+    troubled: int = 0
+    timed: int = 0
+    """Calls without trouble whose duration is known."""
+    logs: float = 0.0
+    """The sum of the logarithms of their durations, which a few very long ones do not change."""
+    otherwise: int = 0
+    """Calls without trouble that did not end ok: program_error, cancelled, ..."""
+
+    def plus(self, other: _Counts, sign: int = 1) -> _Counts:
+        return _Counts(
+            self.calls + sign * other.calls,
+            self.troubled + sign * other.troubled,
+            self.timed + sign * other.timed,
+            self.logs + sign * other.logs,
+            self.otherwise + sign * other.otherwise,
+        )
+
+    @property
+    def mean(self) -> float:
+        return self.logs / self.timed if self.timed else 0.0
+
+    @property
+    def share(self) -> float:
+        return self.otherwise / self.calls if self.calls else 0.0
+
+    def longer(self, usual: _Usual) -> float:
+        """The logarithm of how many times as long calls take; 0 if that is nothing."""
+        more = self.mean - usual.mean
+        return more if self.timed and more > _SLOWER else 0.0
+
+    def trouble(self, usual: _Usual) -> float:
+        """Calls that failed, were retried, ended otherwise than usual, or would have fitted into the time lost."""
+        lost = self.timed * math.expm1(min(self.longer(usual), 20.0))
+        more = self.share - usual.share
+        return self.troubled + lost + (more * self.calls if more > DIFFERENT else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What calls are like in the quiet parts of a log."""
+
+    mean: float
+    share: float
+
+    @classmethod
+    def of(cls, parts: Sequence[_Part]) -> _Usual:
+        fullest = max(one.counts.calls for one in parts)
+        full = [one.counts for one in parts if one.counts.calls >= fullest / 2]
+        means, shares = sorted(one.mean for one in full if one.timed), sorted(one.share for one in full)
+        return cls(means[int(_QUIET * len(means))] if means else 0.0, shares[int(_QUIET * len(shares))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Buckets of one stretch, from one place to another."""
+
+    stretch: int
+    first: int
+    last: int
+    counts: _Counts
+
+
+class Survey:
+    """Counts calls by time. The buckets get wider when there are too many of them."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.troubled = 0
+        self._width = 1.0
+        self._buckets: dict[int, _Counts] = {}
+
+    def add(self, record: LoggedCall) -> None:
+        trouble = has_trouble(record)
+        self.calls += 1
+        self.troubled += trouble
+        if math.isfinite(record.began):
+            took = None if trouble else seconds_of(record)
+            otherwise = not trouble and outcome_of(record) not in (None, "ok")
+            is_timed = took is not None and math.isfinite(took)
+            log = math.log(max(took or 0.0, _SHORTEST)) if is_timed else 0.0
+            self._count(math.floor(record.began / self._width), _Counts(1, trouble, is_timed, log, otherwise))
+            if len(self._buckets) > _MOST_BUCKETS:
+                self._widen()
+
+    def _count(self, bucket: int, counts: _Counts) -> None:
+        self._buckets[bucket] = self._buckets.get(bucket, _Counts()).plus(counts)
+
+    def _widen(self) -> None:
+        old, self._buckets = self._buckets, {}
+        self._width *= 2
+        for bucket, counts in old.items():
+            self._count(bucket // 2, counts)
+
+    def window(self, most: int) -> Window | None:
+        """Return the stretch of at most about ``most`` calls that has the most trouble; None for an empty log."""
+        stretches = list(self._stretches())
+        parts = [part for number, one in enumerate(stretches) for part in self._parts(number, one, most)]
+        if not parts:
+            return None
+        usual = _Usual.of(parts)
+        worst = max(one.counts.trouble(usual) for one in parts)
+        best = [one for one in parts if one.counts.trouble(usual) >= _AS_BAD * worst]
+        fullest = max(one.counts.calls for one in best)
+        full = [one for one in best if one.counts.calls >= 0.9 * fullest]
+        chosen = full[len(full) // 2]  # in the middle, so that there is a before and an after
+        if worst and self._goes_on(stretches[chosen.stretch], chosen, usual):
+            chosen = _with_change(parts, chosen, usual)
+        buckets, counts = stretches[chosen.stretch], chosen.counts
+        start, end = buckets[chosen.first] * self._width, (buckets[chosen.last - 1] + 1) * self._width
+        is_other = counts.share - usual.share > DIFFERENT
+        return Window(
+            start,
+            end,
+            counts.calls,
+            self.calls,
+            counts.troubled,
+            self.troubled,
+            math.exp(counts.longer(usual)),
+            counts.share,
+            usual.share if is_other else counts.share,
+        )
+
+    def _parts(self, number: int, stretch: list[int], most: int) -> Iterator[_Part]:
+        last, counts = 0, _Counts()
+        for first, bucket in enumerate(stretch):
+            while last < len(stretch) and (last == first or counts.calls + self._buckets[stretch[last]].calls <= most):
+                counts = counts.plus(self._buckets[stretch[last]])
+                last += 1
+            yield _Part(number, first, last, counts)
+            if last == len(stretch):
+                break
+            counts = counts.plus(self._buckets[bucket], -1)
+
+    def _goes_on(self, stretch: list[int], part: _Part, usual: _Usual) -> bool:
+        """True if there is as much trouble at the beginning of a part as later, so that its cause came before."""
+        begin = _Counts()
+        for bucket in stretch[part.first : part.last]:
+            begin = begin.plus(self._buckets[bucket])
+            if begin.calls >= part.counts.calls / 10:
+                break
+        expected = part.counts.trouble(usual) * begin.calls / part.counts.calls
+        return begin.trouble(usual) >= _GOES_ON * expected
+
+    def _stretches(self) -> Iterator[list[int]]:
+        stretch: list[int] = []
+        for bucket in sorted(self._buckets):
+            if stretch and (bucket - stretch[-1]) * self._width > _PAUSE:
+                yield stretch
+                stretch = []
+            stretch.append(bucket)
+        if stretch:
+            yield stretch
+
+
+def _with_change(parts: list[_Part], worst: _Part, usual: _Usual) -> _Part:
+    """The nearest part that trouble as long as the worst one begins in, else the nearest that it ends in."""
+    most = _MOSTLY * worst.counts.trouble(usual)
+    same = [one for one in parts if one.stretch == worst.stretch and one.counts.calls >= 0.8 * worst.counts.calls]
+    earlier = [one for one in same if one.first < worst.first and one.counts.trouble(usual) <= most]
+    later = [one for one in same if one.first > worst.first and one.counts.trouble(usual) <= most]
+    return earlier[-1] if earlier else later[0] if later else worst
+
+
+def survey(records: Iterable[LoggedCall]) -> Survey:
+    """Read a log once."""
+    made = Survey()
+    for record in records:
+        made.add(record)
+    return made
+
+
+def sample(records: Iterable[LoggedCall], window: Window, most: int) -> list[LoggedCall]:
+    """Return the calls of a window, in the order in which they began; a bucket too full for ``most`` is cut."""
+    inside = itertools.islice((record for record in records if window.holds(record)), most)
+    return joined(inside)

@@ -1,0 +1,133 @@
+"""Lines of access logs: nginx's combined format, with request times if they are there, and uvicorn's."""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from dataclasses import replace
+from functools import lru_cache
+
+from sfusion.harness.studies.look.journal_records import outcome_of_status
+from sfusion.harness.studies.look.record import LoggedAttempt, LoggedCall
+
+_NGINX = re.compile(
+    r"^(?P<client>\S+) \S+ .*?\[(?P<time>\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "
+    r'"(?P<method>[A-Z]+) (?P<target>\S+)[^"]*" (?P<status>\d{3}) (?P<size>\d+|-)(?P<rest>.*)$'
+)
+_UVICORN = re.compile(r'(?P<method>[A-Z]+) (?P<target>\S+) HTTP/[\d.]+" (?P<status>\d{3})\b')
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_STAMP = re.compile(
+    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
+    r" ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"
+)
+_QUOTED = re.compile(r'^ "(?:[^"\\]|\\.)*" "(?:[^"\\]|\\.)*"')
+_NAMED_TIME = re.compile(r'\b(?:rt|request_time|req_time)["\s]*[=:]["\s]*(\d+\.\d+)')
+_NEXT = "(?:,| :) "
+"""What nginx writes between the upstreams that it tried, and after an internal redirect."""
+_ADDRESS = r"(?:unix:/[^\s,\"]+|(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+)"
+_BARE_ADDRESS = r"(?:unix:/[^\s,\"]+|(?:\[[0-9A-Fa-f:.]+\]|(?:\d{1,3}\.){3}\d{1,3}):\d+)"
+_NAMED_UPSTREAMS = re.compile(
+    rf'\b(?:upstream|upstream_addr|ua|addr)["\s]*[=:]["\s]*({_ADDRESS}(?:{_NEXT}{_ADDRESS})*)'
+)
+_NAMED_STATUSES = re.compile(rf'\b(?:upstream_status|us)["\s]*[=:]["\s]*((?:\d{{3}}|-)(?:{_NEXT}(?:\d{{3}}|-))*)')
+_NAMED_TIMES = re.compile(
+    rf'\b(?:upstream_response_time|urt)["\s]*[=:]["\s]*((?:\d+\.\d+|-)(?:{_NEXT}(?:\d+\.\d+|-))*)'
+)
+_BARE_TIME = re.compile(r'(?<![\w.:])"?(\d+\.\d{3})"?(?![\w.:])')
+_BARE_UPSTREAMS = re.compile(rf"(?<![\w.\[:])({_BARE_ADDRESS}(?:{_NEXT}{_BARE_ADDRESS})*)(?![\w.])")
+_BARE_STATUSES = re.compile(rf"(?<![\w.:])(\d{{3}}(?:{_NEXT}(?:\d{{3}}|-))+)(?![\w.])")
+_BARE_TIMES = re.compile(rf"(?<![\w.:])(\d+\.\d{{3}}(?:{_NEXT}(?:\d+\.\d{{3}}|-))+)(?![\w.:])")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_LONGEST = 10_000
+
+
+def access_records(line: bytes, number: int) -> tuple[LoggedCall, ...] | None:
+    """Return the request of a line, nothing if that is not a call, such as a ping; None for other lines.
+
+    ``number`` stands for the time where the line has none.
+    """
+    if b'"' not in line or len(line) > _LONGEST:
+        return None
+    text = line.decode("utf-8", "replace").rstrip()
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    if (found := _NGINX.match(text)) is not None:
+        ended = _nginx_time(found["time"])
+        if ended is None:
+            return None
+        return (_nginx_record(found, ended),) if found["method"] == "POST" else ()
+    start, _, rest = text.partition(' - "')
+    if (found := _UVICORN.match(rest)) is None:
+        return None
+    if found["method"] != "POST":
+        return ()
+    status, at = int(found["status"]), _stamp(start)
+    began, timed = (float(number), False) if at is None else (at, True)
+    attempt = LoggedAttempt(began, None, status=status, outcome=outcome_of_status(status))
+    return (LoggedCall("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed),)
+
+
+def _nginx_record(found: re.Match[str], ended: float) -> LoggedCall:
+    rest = _QUOTED.sub("", found["rest"])
+    took = _NAMED_TIME.search(rest) or _BARE_TIME.search(rest)
+    # nginx writes the time at which the request ended.
+    seconds = None if took is None else float(took[1])
+    began, status = ended - (seconds or 0.0), int(found["status"])
+    outcome, upstreams = outcome_of_status(status), _parts(_NAMED_UPSTREAMS, _BARE_UPSTREAMS, rest) or [""]
+    size = None if found["size"] == "-" else int(found["size"][:15])
+    last = LoggedAttempt(began, seconds, upstreams[-1], status, outcome, received=size)
+    attempts = (last,) if len(upstreams) == 1 else _tried(last, upstreams, rest)
+    return LoggedCall("", began, seconds, "access", outcome, attempts=attempts)
+
+
+def _tried(last: LoggedAttempt, upstreams: list[str], rest: str) -> tuple[LoggedAttempt, ...]:
+    """Return an attempt for each upstream; nginx tries the next one only if it got no usable answer."""
+    statuses = _parts(_NAMED_STATUSES, _BARE_STATUSES, rest)
+    times = _parts(_NAMED_TIMES, _BARE_TIMES, rest)
+    unknown = ["-"] * len(upstreams)
+    if len(statuses) != len(upstreams):
+        statuses = unknown
+    if len(times) != len(upstreams):
+        times = unknown
+    attempts, began = [], last.began
+    for upstream, code, took in zip(upstreams[:-1], statuses, times, strict=False):
+        status, seconds = (None if code == "-" else int(code)), (None if took == "-" else float(took))
+        attempts.append(LoggedAttempt(began, seconds, upstream, status, outcome_of_status(status)))
+        began += seconds or 0.0
+    seconds = last.seconds if times[-1] == "-" else float(times[-1])
+    return (*attempts, replace(last, began=began, seconds=seconds))
+
+
+def _parts(named: re.Pattern[str], bare: re.Pattern[str], rest: str) -> list[str]:
+    found = named.search(rest) or bare.search(rest)
+    return [] if found is None else re.split(_NEXT, found[1])
+
+
+@lru_cache(maxsize=16)
+def _nginx_time(text: str) -> float | None:
+    """Read ``10/Oct/2025:13:55:36 -0700``."""
+    if text[3:6] not in _MONTHS:
+        return None
+    month = _MONTHS.index(text[3:6]) + 1
+    hour, minute, second = (int(part) for part in text[12:20].split(":"))
+    local = timegm((int(text[7:11]), month, int(text[:2]), hour, minute, second))
+    return float(local - _offset(text[21:]))
+
+
+def _stamp(text: str) -> float | None:
+    """Return the first time in a text; one without a zone is taken for UTC."""
+    found = _STAMP.search(text)
+    if found is None:
+        return None
+    hour, minute, second = (int(part) for part in found["clock"].split(":"))
+    month = int(found["month"])
+    if not 1 <= month <= 12:
+        return None
+    whole = timegm((int(found["year"]), month, int(found["day"]), hour, minute, second))
+    zone = found["zone"] or "Z"
+    return whole + float(f"0.{found['part'] or 0}") - (0 if zone in ("Z", "UTC") else _offset(zone.replace(":", "")))
+
+
+def _offset(zone: str) -> int:
+    seconds = int(zone[1:3]) * 3600 + int(zone[3:5]) * 60
+    return -seconds if zone[0] == "-" else seconds

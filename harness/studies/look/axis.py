@@ -1,0 +1,216 @@
+"""Time in a log: what began in each stretch of it. Memory does not grow with the log."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from sfusion.harness.studies.look.histogram import Durations
+from sfusion_tools.outcome import Outcome
+
+MOST_BUCKETS = 2_000
+FINEST = 2.0**-10
+"""Seconds of a bucket at first; they double whenever there are too many buckets."""
+_FAR, _FARTHER, _FEW = 86_400.0, 10, 0.05
+"""Calls are strays if they are fewer than 5 %, and more than a day and ten times the time of the others away."""
+
+FAILURES = frozenset(
+    outcome.value for outcome in Outcome if outcome.is_infrastructure and outcome is not Outcome.CANCELLED
+)
+"""Kinds of calls that failed, and neither the program, nor the model, nor the caller is to blame."""
+
+
+def failures(counts: Mapping[str, int]) -> int:
+    return sum(count for kind, count in counts.items() if kind in FAILURES)
+
+
+@dataclass(slots=True)
+class Load:
+    """How many of something were there at once, in one bucket of time."""
+
+    changes: int = 0
+    """Begins less ends."""
+    inside: float = 0.0
+    """Seconds from each begin to the end of the bucket, less those from each end."""
+
+    def begin(self, until_end: float) -> None:
+        self.changes += 1
+        self.inside += until_end
+
+    def end(self, until_end: float) -> None:
+        self.changes -= 1
+        self.inside -= until_end
+
+    def include(self, part: Load, rest: float) -> None:
+        """Add a bucket within this one, which ends ``rest`` seconds later."""
+        self.inside += part.inside + part.changes * rest
+        self.changes += part.changes
+
+
+@dataclass(slots=True)
+class SandboxSums:
+    """The attempts that one sandbox got in one stretch of time, in few bytes."""
+
+    attempts: int = 0
+    failed: int = 0
+    answered: int = 0
+    """How many did not fail, and have a duration. Failures say nothing about the speed of a sandbox."""
+    logs: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def typical(self) -> float | None:
+        """The geometric mean of the answers' durations."""
+        return math.exp(self.logs / self.answered) if self.answered else None
+
+    def include(self, part: SandboxSums) -> None:
+        self.attempts += part.attempts
+        self.failed += part.failed
+        self.answered += part.answered
+        self.logs += part.logs
+        self.squares += part.squares
+
+
+@dataclass(slots=True)
+class TimeBucket:
+    """What began in one stretch of time."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Of calls."""
+    attempts: Counter[str] = field(default_factory=Counter)
+    """Of attempts, by outcome."""
+    faults: Counter[str] = field(default_factory=Counter)
+    seconds: Durations = field(default_factory=Durations)
+    logs: float = 0.0
+    """Sum of the logarithms of the durations, and of their squares."""
+    squares: float = 0.0
+    in_flight: Load = field(default_factory=Load)
+    waiting: Load = field(default_factory=Load)
+    sandboxes: dict[str, SandboxSums] = field(default_factory=dict)
+    first: float = math.inf
+    """When the first call began."""
+    last: float = -math.inf
+    """When the last call ended, whenever that began."""
+
+    @property
+    def calls(self) -> int:
+        return self.kinds.total()
+
+    @property
+    def failed(self) -> int:
+        return failures(self.kinds)
+
+    def include(self, part: TimeBucket, rest: float) -> None:
+        """Add a bucket within this one, which ends ``rest`` seconds later."""
+        self.first, self.last = min(self.first, part.first), max(self.last, part.last)
+        self.kinds.update(part.kinds)
+        self.attempts.update(part.attempts)
+        self.faults.update(part.faults)
+        self.seconds.merge(part.seconds)
+        self.logs += part.logs
+        self.squares += part.squares
+        self.in_flight.include(part.in_flight, rest)
+        self.waiting.include(part.waiting, rest)
+        for name, sums in part.sandboxes.items():
+            self.sandboxes.setdefault(name, SandboxSums()).include(sums)
+
+
+class TimeAxis:
+    """Counts in buckets of time, which become wider as the time becomes longer."""
+
+    def __init__(self, width: float = FINEST, *, has_strays: bool = True) -> None:
+        self.width = width
+        self.buckets: dict[int, TimeBucket] = {}
+        self.calls = 0
+        self._has_strays = has_strays
+
+    @property
+    def start(self) -> float:
+        return min((self.buckets[number].first for number in self._numbers()), default=0.0)
+
+    @property
+    def end(self) -> float:
+        return max((self.buckets[number].last for number in self._numbers()), default=0.0)
+
+    @property
+    def strays(self) -> int:
+        """Calls that are left out, because their times are far from those of all others."""
+        return self.calls - sum(self.buckets[number].calls for number in self._numbers())
+
+    def stretch(self) -> range:
+        """Return the numbers of the buckets from the first to the last, without those of strays."""
+        numbers = self._numbers()
+        return range(numbers[0], numbers[-1] + 1) if numbers else range(0)
+
+    def number(self, at: float) -> int:
+        """Return the number of the bucket of a time."""
+        return int(at // self.width)
+
+    def bucket(self, at: float) -> TimeBucket:
+        """Return the bucket of a time. Others that were returned before may have become part of another."""
+        found = self.buckets.get(self.number(at))
+        return self._new_bucket(at) if found is None else found
+
+    def _new_bucket(self, at: float) -> TimeBucket:
+        self.buckets[self.number(at)] = TimeBucket()
+        if len(self.buckets) > MOST_BUCKETS:
+            while len(self.buckets) > MOST_BUCKETS // 2:
+                self.buckets, self.width = self._wider(self.buckets, 0, 2), self.width * 2
+        return self.buckets[self.number(at)]
+
+    def occupy(self, what: str, began: float, ended: float) -> None:
+        """Count something that was in flight, or waiting, from one time to another."""
+        if ended > began:
+            load: Load = getattr(self.bucket(began), what)
+            load.begin(self.width - began % self.width)
+            load = getattr(self.bucket(ended), what)
+            load.end(self.width - ended % self.width)
+
+    def merged(self, most: int) -> list[tuple[float, float, TimeBucket]]:
+        """Return at most this many stretches of equal length, empty ones too: begin, end, and what began in each."""
+        numbers = self._numbers()
+        if not numbers:
+            return []
+        first, last = numbers[0], numbers[-1]
+        size = max(1, math.ceil((last - first + 1) / most))
+        wider, width = self._wider(numbers, first, size), size * self.width
+        zero = first * self.width
+        places = range((last - first) // size + 1)
+        return [
+            (zero + place * width, zero + (place + 1) * width, wider.get(place) or TimeBucket()) for place in places
+        ]
+
+    def _wider(self, numbers: Iterable[int], first: int, size: int) -> dict[int, TimeBucket]:
+        """Return buckets that are ``size`` times as wide, counted from the bucket ``first``."""
+        wider: defaultdict[int, TimeBucket] = defaultdict(TimeBucket)
+        for number in numbers:
+            place, part = divmod(number - first, size)
+            wider[place].include(self.buckets[number], (size - 1 - part) * self.width)
+        return dict(wider)
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers of the buckets in order, without those of strays."""
+        numbers = sorted(self.buckets)
+        while self._has_strays and len(numbers) > 1:
+            gap, cut = max((after - before, place) for place, (before, after) in enumerate(pairwise(numbers), 1))
+            few, most = sorted((numbers[:cut], numbers[cut:]), key=self._calls_in)
+            length = (most[-1] - most[0] + 1) * self.width
+            if self._calls_in(few) >= _FEW * self.calls or gap * self.width < max(_FAR, _FARTHER * length):
+                break
+            numbers = most
+        return numbers
+
+    def _calls_in(self, numbers: Iterable[int]) -> int:
+        return sum(self.buckets[number].calls for number in numbers)
+
+
+def loads(buckets: Iterable[tuple[float, float, TimeBucket]], what: str) -> Iterator[float]:
+    """Yield how many were in flight, or waiting, on average in each stretch of time."""
+    before = 0
+    for start, end, bucket in buckets:
+        load: Load = getattr(bucket, what)
+        yield max(0.0, before + load.inside / (end - start))
+        before += load.changes

@@ -1,0 +1,231 @@
+"""What a log says in all: counts over time, sandboxes, faults, and a few whole calls. Memory does not grow with it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sfusion.harness.studies.look.axis import FAILURES, FINEST, SandboxSums, TimeAxis, failures
+from sfusion.harness.studies.look.histogram import Durations
+from sfusion.harness.studies.look.record import LoggedAttempt, LoggedCall
+from sfusion_tools.outcome import Outcome
+
+MOST_NAMES = 50
+"""Sandboxes, faults and problems that are counted by name; the rest is counted together."""
+MOST_WORKERS = 100_000
+OTHERS = "(others)"
+KEPT = 150
+"""Calls of each sample: the first, the last, the slowest, those with most attempts, and of each kind."""
+
+ANSWERED, UNFINISHED, UNKNOWN = "answered", "unfinished", "unknown"
+"""Kinds of calls whose outcome is not in the log: status 200, no end, neither."""
+
+Clock = Literal["unix", "seconds", "line", "step"]
+"""What times count: unix time, seconds of a run, lines of an access log, steps of a training."""
+_EARLIEST_DATE = 1e8
+"""Smaller times count from the beginning of a run."""
+
+
+def clock_of(record: LoggedCall) -> Clock:
+    if record.timed:
+        return "unix" if record.began > _EARLIEST_DATE else "seconds"
+    return "step" if record.source == "dump" else "line"
+
+
+def kind_of(record: LoggedCall) -> str:
+    """Return the outcome of a call, or how much of it is known."""
+    if record.outcome is not None:
+        return record.outcome
+    if record.attempts and record.attempts[-1].status == 200:
+        return ANSWERED
+    return UNFINISHED if record.seconds is None and record.source in ("client", "server") else UNKNOWN
+
+
+@dataclass(slots=True)
+class SandboxCounts:
+    """The attempts that one sandbox got."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: Durations = field(default_factory=Durations)
+    answers: Durations = field(default_factory=Durations)
+    """Those of attempts that did not fail."""
+
+    @property
+    def attempts(self) -> int:
+        return self.outcomes.total()
+
+    @property
+    def failed(self) -> int:
+        return failures(self.outcomes)
+
+
+class Digest:
+    """Takes calls in any order."""
+
+    def __init__(self) -> None:
+        self._axes: dict[Clock, TimeAxis] = {}
+        self.calls = 0
+        self.attempts = 0
+        self.kinds: Counter[str] = Counter()
+        self.sources: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.problems: Counter[str] = Counter()
+        self.sandboxes: dict[str, SandboxCounts] = {}
+        self.workers: set[str] = set()
+        self.seconds, self.waits = Durations(), Durations()
+        self.retried = 0
+        self.refused = 0
+        """Calls that the guard did not let through."""
+        self._samples = _Samples()
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of most calls; those of others are not on the axis."""
+        return max(self._axes, key=lambda clock: self._axes[clock].calls, default="seconds")
+
+    @property
+    def axis(self) -> TimeAxis:
+        return self._axes.get(self.clock) or TimeAxis()
+
+    @property
+    def timed(self) -> bool:
+        return self.clock in ("unix", "seconds")
+
+    @property
+    def off_axis(self) -> int:
+        """Calls that are not on the axis: without a time, of another clock, or far from all others."""
+        axis = self.axis
+        return self.calls - axis.calls + axis.strays
+
+    def add(self, record: LoggedCall) -> None:
+        """Count a call."""
+        clock = clock_of(record)
+        axis = self._axes.get(clock)
+        if axis is None:
+            timed = record.timed
+            axis = self._axes[clock] = TimeAxis(FINEST if timed else 1.0, has_strays=timed)
+        axis.calls += 1
+        kind, began = kind_of(record), record.began
+        ended = began + (record.seconds or 0.0)
+        self.calls += 1
+        self.kinds[kind] += 1
+        self.sources[record.source] += 1
+        if record.worker and len(self.workers) < MOST_WORKERS:
+            self.workers.add(record.worker)
+        if record.problem is not None:
+            _count(self.problems, record.problem)
+        if record.refused:
+            self.refused += 1
+        bucket = axis.bucket(ended)
+        if ended > bucket.last:
+            bucket.last = ended
+        bucket = axis.bucket(began)
+        if began < bucket.first:
+            bucket.first = began
+        bucket.kinds[kind] += 1
+        if record.seconds is not None and record.outcome != Outcome.BAD_ARGUMENTS.value:
+            self.seconds.add(record.seconds)
+            bucket.seconds.add(record.seconds)
+            size = math.log(max(record.seconds, 1e-6))
+            bucket.logs += size
+            bucket.squares += size * size
+        for attempt in record.attempts:
+            if attempt.fault is not None:
+                _count(self.faults, attempt.fault)
+                _count(bucket.faults, attempt.fault)
+        # From here on buckets may become wider, and this one part of another.
+        if record.attempts:
+            self.retried += len(record.attempts) > 1
+            for attempt in record.attempts:
+                self._add_attempt(attempt, began, axis)
+        # Journals do not tell how long a call waited in vain.
+        elif waited := record.waited or (record.seconds if kind == Outcome.THROTTLED.value else None):
+            self.waits.add(waited)
+            axis.occupy("waiting", began, began + waited)
+        self._samples.add(record, kind)
+
+    def _add_attempt(self, attempt: LoggedAttempt, began: float, axis: TimeAxis) -> None:
+        self.attempts += 1
+        label = attempt.sandbox
+        counts = self.sandboxes.get(label)
+        if counts is None:
+            label = label if len(self.sandboxes) < MOST_NAMES else OTHERS
+            counts = self.sandboxes.setdefault(label, SandboxCounts())
+        outcome = attempt.outcome or (ANSWERED if attempt.status == 200 else UNKNOWN)
+        counts.outcomes[outcome] += 1
+        bucket = axis.bucket(attempt.began)
+        bucket.attempts[outcome] += 1
+        sums = bucket.sandboxes.get(label)
+        if sums is None:
+            sums = bucket.sandboxes[label] = SandboxSums()
+        sums.attempts += 1
+        sums.failed += outcome in FAILURES
+        if attempt.seconds is not None:
+            counts.seconds.add(attempt.seconds)
+            if outcome not in FAILURES and outcome != Outcome.CANCELLED.value:
+                counts.answers.add(attempt.seconds)
+                size = math.log(max(attempt.seconds, 1e-6))
+                sums.answered += 1
+                sums.logs += size
+                sums.squares += size * size
+            axis.occupy("in_flight", attempt.began, attempt.began + attempt.seconds)
+        if attempt.waited > 0:
+            self.waits.add(attempt.waited)
+            axis.occupy("waiting", max(attempt.began - attempt.waited, began), attempt.began)
+
+    def samples(self) -> list[LoggedCall]:
+        """Return some whole calls of those on the axis, in the order in which they began."""
+        clock, axis = self.clock, self.axis
+        stretch = axis.stretch()
+        return [one for one in self._samples.records() if clock_of(one) == clock and axis.number(one.began) in stretch]
+
+
+class _Samples:
+    def __init__(self) -> None:
+        self._first: list[LoggedCall] = []
+        self._last: deque[LoggedCall] = deque(maxlen=KEPT)
+        self._slowest: list[tuple[float, int, LoggedCall]] = []
+        self._most: list[tuple[int, int, LoggedCall]] = []
+        self._kinds: dict[str, list[LoggedCall]] = {}
+        self._seen: Counter[str] = Counter()
+        self._number = itertools.count()
+
+    def add(self, record: LoggedCall, kind: str) -> None:
+        if len(self._first) < KEPT:
+            self._first.append(record)
+            return
+        self._last.append(record)
+        number = next(self._number)
+        if record.seconds is not None and (len(self._slowest) < KEPT or record.seconds > self._slowest[0][0]):
+            _keep(self._slowest, (record.seconds, number, record))
+        if len(record.attempts) > 1 and (len(self._most) < KEPT or len(record.attempts) > self._most[0][0]):
+            _keep(self._most, (len(record.attempts), number, record))
+        # Spread over the log: the sample is thinned out whenever it is full, and then takes only every second call.
+        kept, seen = self._kinds.setdefault(kind, []), self._seen[kind]
+        self._seen[kind] += 1
+        if seen % _stride(seen) == 0:
+            kept.append(record)
+            if len(kept) > 2 * KEPT:
+                del kept[1::2]
+
+    def records(self) -> list[LoggedCall]:
+        heaps = [record for heap in (self._slowest, self._most) for _, _, record in heap]
+        kinds = [record for kept in self._kinds.values() for record in kept]
+        chosen = {id(record): record for record in [*self._first, *self._last, *heaps, *kinds]}
+        return sorted(chosen.values(), key=lambda record: record.began)
+
+
+def _stride(seen: int) -> int:
+    return 1 << max(0, (seen // (2 * KEPT)).bit_length())
+
+
+def _keep(heap: list[Any], item: Any) -> None:
+    (heapq.heappush if len(heap) < KEPT else heapq.heappushpop)(heap, item)
+
+
+def _count(counter: Counter[str], name: str) -> None:
+    counter[name if name in counter or len(counter) < MOST_NAMES else OTHERS] += 1

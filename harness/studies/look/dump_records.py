@@ -1,0 +1,102 @@
+"""Rollout dumps: how calls ended, from the requests beside a dump, or else from the texts that the model read.
+
+Dumps have no times; the step of the training stands for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.rollouts.viewer.dump_reader import REQUESTS
+from sfusion.harness.rollouts.viewer.turns import split_turns
+from sfusion.harness.studies.look.record import LoggedCall
+from sfusion.harness.studies.look.values import OUTCOMES
+from sfusion_tools.outcome import Outcome
+
+MOST_CALLS = 10_000
+"""Calls of one trajectory."""
+
+_RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
+_FAILED = re.compile(r"This is not output of a program: the sandbox failed, not your code \((\w+)")
+_TEXTS = (
+    (re.compile(r"\] The call was refused and nothing was run: "), Outcome.BAD_ARGUMENTS),
+    (re.compile(r"^Error when executing tool|^Error executing tool"), Outcome.SANDBOX_ERROR),
+    (re.compile(r"^no stdout here\s*$"), None),
+    (re.compile(r"\[The program (timed out|was stopped) after "), Outcome.PROGRAM_TIMEOUT),
+    (re.compile(r"\[The program did not compile"), Outcome.COMPILE_ERROR),
+    (re.compile(r"\[The program (exited with code|was ended by signal) "), Outcome.PROGRAM_ERROR),
+    (re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE), Outcome.PROGRAM_ERROR),
+)
+"""What the texts of our tool and of verl's mean; verl's ``no stdout here`` stands for any failure or for no output."""
+
+
+def is_sample(record: Mapping[str, Any]) -> bool:
+    return isinstance(record.get("input"), str) and isinstance(record.get("output"), str)
+
+
+def is_request(record: Mapping[str, Any]) -> bool:
+    return "request_id" in record and isinstance(record.get("outcomes"), dict)
+
+
+def requests_of(path: Path) -> Path:
+    """Return the file of requests beside a file of samples, if there is one: it knows more than the texts."""
+    beside = path.parent / REQUESTS / path.name
+    return beside if path.parent.name != REQUESTS and beside.is_file() else path
+
+
+def step_of(path: Path, record: Mapping[str, Any]) -> float:
+    """Return the step that a line belongs to: its own, else that in the name of its file."""
+    step = record.get("step")
+    if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 1e9:
+        return float(step)
+    digits = re.search(r"\d{1,9}", path.stem)
+    return float(digits[0]) if digits else 0.0
+
+
+def request_records(record: Mapping[str, Any], step: float) -> Iterator[LoggedCall]:
+    """Yield the calls of a line of ``requests/<step>.jsonl``."""
+    call = str(record["request_id"])[:100]
+    for name, number in _counts(record["outcomes"]):
+        for _ in range(number):
+            yield _record(call, step, name if name in OUTCOMES else None)
+    for name, number in _counts(record.get("refused")):
+        for _ in range(number):
+            yield _record(call, step, Outcome.BAD_ARGUMENTS.value, name)
+
+
+def sample_records(record: Mapping[str, Any], step: float, line: int) -> Iterator[LoggedCall]:
+    """Yield the calls of a line of a dump, as far as the texts that the model read tell."""
+    output = record["output"]
+    texts = _RESPONSE.findall(output) if "<tool_response>" in output else _tool_turns(output)
+    for text in texts[:MOST_CALLS]:
+        yield _record(f"line {line}", step, outcome_of_text(text))
+
+
+def outcome_of_text(text: str) -> str | None:
+    """Return how a call ended whose text the model read; None if the text does not tell."""
+    if (found := _FAILED.search(text)) is not None:
+        return found[1] if found[1] in OUTCOMES else None
+    for pattern, outcome in _TEXTS:
+        if pattern.search(text):
+            return None if outcome is None else outcome.value
+    return Outcome.OK.value
+
+
+def _tool_turns(output: str) -> list[str]:
+    if not re.search(r"^(?:<\|im_start\|>)?tool$", output, re.MULTILINE):
+        return []
+    return ["".join(part.text for part in turn.parts) for turn in split_turns(output) if turn.role == "tool"]
+
+
+def _counts(found: Any) -> Iterator[tuple[str, int]]:
+    if isinstance(found, dict):
+        for name, number in found.items():
+            if isinstance(number, int) and not isinstance(number, bool):
+                yield str(name)[:100], min(max(number, 0), MOST_CALLS)
+
+
+def _record(call: str, step: float, outcome: str | None, problem: str | None = None) -> LoggedCall:
+    return LoggedCall(call, step, None, "dump", outcome, problem=problem, timed=False)

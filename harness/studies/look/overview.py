@@ -1,0 +1,269 @@
+"""What a log says, in a few numbers: outcomes over time, when it changed, which sandbox, what the model read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sfusion.harness.studies.look.axis import FAILURES, TimeBucket, failures, loads
+from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, changed_durations, changed_shares
+from sfusion.harness.studies.look.digest import Clock, Digest, SandboxCounts
+from sfusion.harness.studies.look.histogram import Durations
+from sfusion.harness.studies.look.suspects import Suspect, suspect
+from sfusion.harness.studies.look.values import OUTCOMES
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.text import model_text
+
+STRETCHES = 240
+"""Stretches of time in which changes are looked for."""
+
+What = Literal["failed", "attempts", "malformed", "programs", "cancelled", "duration"]
+_RAN = tuple(one.value for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR))
+"""Outcomes of calls whose program ran to its end, whatever that was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What began in one stretch of time."""
+
+    start: float
+    end: float
+    calls: int
+    failed: int
+    outcomes: dict[str, int]
+    attempts: dict[str, int]
+    """Outcomes of attempts."""
+    p50: float | None
+    p95: float | None
+    in_flight: float
+    waiting: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A time from which on another share of calls, attempts or programs failed, or calls took another time."""
+
+    at: float
+    what: What
+    before: float
+    after: float
+    mostly: str = ""
+    """The outcome of calls, attempts or programs that there are more of."""
+
+    @property
+    def worse(self) -> bool:
+        return self.after > self.before
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRow:
+    sandbox: str
+    attempts: int
+    failed: int
+    p50: float | None
+    p95: float | None
+    outcomes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything that ``sfusion look`` tells."""
+
+    calls: int
+    attempts: int
+    start: float
+    end: float
+    timed: bool
+    """False: ``start``, ``end`` and all other times are lines of an access log, or steps of a training."""
+    unit: Clock
+    off_axis: int
+    """Calls that are not among those over time: without a time, of another clock, or far from all others."""
+    outcomes: dict[str, int]
+    failed: int
+    workers: int
+    sources: dict[str, int]
+    seconds: dict[str, float | None]
+    waits: dict[str, float | None]
+    retried: int
+    refused: int
+    """Calls that the guard did not let through."""
+    over_time: list[Stretch]
+    turns: list[Turn]
+    sandboxes: list[SandboxRow]
+    suspect: str
+    """The sandbox that does worse than the others; empty if none does."""
+    suspect_since: float | None
+    suspect_until: float | None
+    """When it began and ceased to, if not in all of the log."""
+    faults: dict[str, int]
+    malformed: dict[str, int]
+    read: list[tuple[str, int, str]]
+    """What the model read: outcome, number of calls, text. Empty if the log does not know."""
+    files: list[str] = field(default_factory=list)
+    lines: int = 0
+    skipped: int = 0
+    problems: int = 0
+    left_out: list[str] = field(default_factory=list)
+    """Files that were given and not read, with the reason."""
+
+    def as_data(self) -> dict[str, Any]:
+        return {"look": 1, **asdict(self)}
+
+    def when(self, at: float, *, short: bool = False) -> str:
+        """Return a time as people write it."""
+        match self.unit:
+            case "unix":
+                try:
+                    moment = datetime.fromtimestamp(at, UTC)
+                except (OverflowError, ValueError, OSError):
+                    return f"{at:.0f}"
+                if short and self.end - self.start < 86_400:
+                    return f"{moment:%H:%M:%S}" if self.end - self.start >= 60 else f"{moment:%H:%M:%S.%f}"[:-3]
+                return f"{moment:%m-%d %H:%M:%S}" if short else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+            case "seconds":
+                return f"{at:.1f} s"
+        return f"{self.unit} {at:.0f}"
+
+
+def overview(digest: Digest, *, stretches: int = 60) -> Overview:
+    """Return what a digest says, with its time divided into at most ``stretches``."""
+    axis = digest.axis
+    fine = axis.merged(STRETCHES)
+    worst = suspect(digest.sandboxes, fine) or Suspect("")
+    client = digest.sources["client"] + digest.sources["dump"]
+    return Overview(
+        digest.calls,
+        digest.attempts,
+        axis.start,
+        axis.end,
+        digest.timed,
+        digest.clock,
+        digest.off_axis,
+        dict(digest.kinds.most_common()),
+        sum(count for kind, count in digest.kinds.items() if kind in FAILURES),
+        len(digest.workers),
+        dict(digest.sources.most_common()),
+        _percentiles(digest.seconds),
+        _percentiles(digest.waits),
+        digest.retried,
+        digest.refused,
+        _stretches(axis.merged(stretches)),
+        _turns(fine),
+        sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
+        worst.sandbox,
+        worst.since,
+        worst.until,
+        dict(digest.faults.most_common()),
+        dict(digest.problems.most_common()),
+        [(kind, count, _text(kind)) for kind, count in digest.kinds.most_common() if _text(kind)] if client else [],
+    )
+
+
+def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretch]:
+    rows = zip(merged, loads(merged, "in_flight"), loads(merged, "waiting"), strict=True)
+    return [
+        Stretch(
+            start,
+            end,
+            bucket.calls,
+            bucket.failed,
+            dict(bucket.kinds.most_common()),
+            dict(bucket.attempts.most_common()),
+            bucket.seconds.percentile(0.5),
+            bucket.seconds.percentile(0.95),
+            in_flight,
+            waiting,
+        )
+        for (start, end, bucket), in_flight, waiting in rows
+    ]
+
+
+def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
+    buckets = [bucket for _, _, bucket in fine]
+
+    def calls_that_were(outcome: Outcome) -> list[Shift]:
+        return changed_shares([(one.calls, one.kinds[outcome.value]) for one in buckets])
+
+    found: list[tuple[What, str, list[Shift]]] = [
+        ("failed", "", changed_shares([(one.calls, one.failed) for one in buckets])),
+        ("attempts", "", changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets])),
+        ("malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)),
+        ("cancelled", "", calls_that_were(Outcome.CANCELLED)),
+        ("duration", "", changed_durations([(float(one.seconds.count), one.logs, one.squares) for one in buckets])),
+    ]
+    # Of the programs that ran: an outage does not make them better.
+    for kind in _RAN[1:]:
+        counts = [(sum(one.kinds[ran] for ran in _RAN), one.kinds[kind]) for one in buckets]
+        found.append(("programs", kind, changed_shares(counts)))
+    if sum(one.attempts.total() for one in buckets) < 1.02 * sum(one.calls for one in buckets):
+        found = [one for one in found if one[0] != "attempts"]  # nearly every call is one attempt: the same news twice
+    turns = []
+    for what, kind, changes in found:
+        places = [change.place for change in changes]
+        for number, change in enumerate(changes):
+            before = buckets[places[number - 1] if number else 0 : change.place]
+            after = buckets[change.place : places[number + 1] if number + 1 < len(places) else None]
+            lasting = _lasting(change, before, after) if what == "duration" else change
+            if lasting is None:
+                continue
+            sides = ([one.kinds if what == "failed" else one.attempts for one in side] for side in (before, after))
+            mostly = _grown(*sides) if what in ("failed", "attempts") else kind
+            turns.append(Turn(fine[change.place][0], what, lasting.before, lasting.after, mostly))
+    return sorted(turns, key=lambda turn: (turn.at, turn.what))
+
+
+def _lasting(change: Shift, before: Sequence[TimeBucket], after: Sequence[TimeBucket]) -> Shift | None:
+    """Return a change of durations without the few odd ones that may have made it; None if that is no change."""
+    typical = []
+    for side in (before, after):
+        times = Durations()
+        for one in side:
+            times.merge(one.seconds)
+        typical.append(times.typical())
+    old, new = typical
+    if old is None or new is None or 1 / LEAST_RATIO < new / old < LEAST_RATIO:
+        return None
+    return replace(change, before=old, after=new)
+
+
+def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str:
+    """Return the kind of failure whose share changed most."""
+    shares = []
+    for side in (before, after):
+        counts: Counter[str] = Counter()
+        for one in side:
+            counts.update(one)
+        whole = counts.total() or 1
+        shares.append({kind: counts[kind] / whole for kind in FAILURES})
+    return max(sorted(FAILURES), key=lambda kind: abs(shares[1][kind] - shares[0][kind]))
+
+
+def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
+    name, counts = item
+    p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
+    return SandboxRow(name, counts.attempts, counts.failed, p50, p95, dict(counts.outcomes.most_common()))
+
+
+def _percentiles(durations: Durations) -> dict[str, float | None]:
+    return {name: durations.percentile(share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
+
+
+_PROGRAMS = {
+    Outcome.OK.value: "the program's output",
+    Outcome.PROGRAM_ERROR.value: "the program's output and its error",
+    Outcome.PROGRAM_TIMEOUT.value: "[The program timed out …]",
+    Outcome.COMPILE_ERROR.value: "[The program did not compile …]",
+}
+
+
+def _text(kind: str) -> str:
+    if kind in _PROGRAMS:
+        return _PROGRAMS[kind]
+    if kind not in OUTCOMES:
+        return ""
+    return model_text(CallResult("", Outcome(kind)), "code_interpreter", timeout=math.nan, limit=100).rstrip(": ")

@@ -1,0 +1,185 @@
+"""The page of a log: the page of a run, with counts of all calls and the stories of some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.reports.calls import OUTCOMES, call_timelines
+from sfusion.harness.reports.html import render_board, render_page
+from sfusion.harness.reports.page_data import timeline_data
+from sfusion.harness.reports.run_report import duration
+from sfusion.harness.reports.timeline import Mark, Steps, Timeline
+from sfusion.harness.studies.look.axis import FAILURES, TimeBucket, loads
+from sfusion.harness.studies.look.digest import ANSWERED, UNFINISHED, UNKNOWN, Digest, kind_of
+from sfusion.harness.studies.look.overview import Overview, Stretch
+from sfusion.harness.studies.look.record import LoggedAttempt, LoggedCall
+from sfusion.harness.studies.look.telling import brief, notes, sandbox_cells, sentence, suspicion, title
+from sfusion_tools.wording import counted
+
+_KINDS = (*OUTCOMES, ANSWERED, UNKNOWN)
+_FINE = 1_000
+"""Stretches of time in the chart of what was in flight."""
+_MOST_MARKS = 500
+_MOST_FILES = 8
+
+
+def render_log(digest: Digest, found: Overview) -> str:
+    """Return the page. It loads nothing, and no script runs on it but its own."""
+    records = digest.samples() if digest.timed else []
+    values = _values(found, len(records))
+    if not records:
+        return render_page("look.html.j2", ("run.css",), board=False, **values)
+    data = timeline_data(
+        call_timelines(_events(records, found.start)), _timeline(digest, found), (*OUTCOMES, ANSWERED, UNKNOWN)
+    )
+    data["log"] = True
+    if found.unit == "unix":
+        data["zero"] = found.start
+    return render_board("look.html.j2", data, board=True, **values)
+
+
+def _values(found: Overview, sampled: int) -> dict[str, Any]:
+    worst = ("failed", "attempts", "malformed", "programs", "cancelled", "duration")
+    worse = min((turn for turn in found.turns if turn.worse), key=lambda one: worst.index(one.what), default=None)
+    share = found.failed / found.calls if found.calls else 0.0
+    return {
+        "headline": _capital(sentence(found, worse)) if worse is not None else f"{share:.1%} of calls failed",
+        "about": title(found),
+        "state": "broken" if worse is not None else "unknown" if share > 0.05 else "held",
+        "notes": notes(found),
+        "files": [*found.files[:_MOST_FILES], *(["…"] if len(found.files) > _MOST_FILES else [])],
+        "facts": _facts(found),
+        "bars": _bars(found),
+        "most": f"{max((one.calls for one in found.over_time), default=0):,}",
+        "first": found.when(found.start),
+        "last": found.when(found.end),
+        "outcomes": [(kind, f"{count:,}", f"{count / found.calls:.1%}") for kind, count in found.outcomes.items()],
+        "turns": [{"text": _capital(sentence(found, turn)), "worse": turn.worse} for turn in found.turns],
+        "sandboxes": [sandbox_cells(row) for row in found.sandboxes],
+        "suspect": found.suspect,
+        "suspicion": suspicion(found),
+        "read": found.read,
+        "lists": [
+            (name, key, counts)
+            for name, key, counts in (
+                ("Faults that struck", "faults", found.faults),
+                ("Malformed calls", "malformed", found.malformed),
+            )
+            if counts
+        ],
+        "sampled": f"The timeline shows {sampled:,} of {found.calls:,} calls: the first and last ones, the "
+        "slowest, those with most attempts, and some of every kind. The curves count all calls.",
+    }
+
+
+def _facts(found: Overview) -> list[tuple[str, str]]:
+    peak = max((one.in_flight for one in found.over_time), default=0.0)
+    queue = max((one.waiting for one in found.over_time), default=0.0)
+    facts = [
+        ("calls", f"{found.calls:,}"),
+        ("failed", f"{found.failed / found.calls:.1%}" if found.calls else "0"),
+        ("attempts", f"{found.attempts:,}"),
+    ]
+    if found.seconds["p50"] is not None:
+        facts += [("p50", _time(found.seconds["p50"])), ("p95", _time(found.seconds["p95"]))]
+    if found.timed:
+        facts += [("most in flight", f"{peak:.0f}"), ("longest queue", f"{queue:.0f}")]
+        facts.append(("time", duration(max(0.0, found.end - found.start))))
+    return facts
+
+
+def _bars(found: Overview) -> list[dict[str, Any]]:
+    most = max((one.calls for one in found.over_time), default=0) or 1
+    return [_bar(found, number, row, most) for number, row in enumerate(found.over_time)]
+
+
+def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any]:
+    """Failures at the bottom, where their height can be compared."""
+    parts, top = [], 100.0
+    for kind in sorted(row.outcomes, key=lambda kind: (kind not in FAILURES, _KINDS.index(kind))):
+        height = 100.0 * row.outcomes[kind] / most
+        top -= height
+        parts.append((kind, round(top, 3), round(height, 3)))
+    counts = ", ".join(f"{kind} {count:,}" for kind, count in row.outcomes.items())
+    return {"x": number, "parts": parts, "title": f"{found.when(row.start)}: {counts or 'no calls'}"}
+
+
+def _timeline(digest: Digest, found: Overview) -> Timeline:
+    fine, zero = digest.axis.merged(_FINE), found.start
+    marks = [Mark(max(0.0, turn.at - zero), "turn", brief(turn)) for turn in found.turns]
+    marks += list(_fault_marks(fine, zero))[:_MOST_MARKS]
+    steps = [_steps(fine, what, zero) for what in ("in_flight", "waiting")]
+    return Timeline(0.0, max(0.0, found.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks))
+
+
+def _steps(fine: Sequence[tuple[float, float, TimeBucket]], what: str, zero: float) -> Steps:
+    values = [round(value) or (1 if value > 0.05 else 0) for value in loads(fine, what)]
+    if not any(values):
+        return Steps()
+    return Steps(tuple(max(0.0, start - zero) for start, _, _ in fine), tuple(values))
+
+
+def _fault_marks(fine: Iterable[tuple[float, float, TimeBucket]], zero: float) -> Iterator[Mark]:
+    for start, end, bucket in fine:
+        for rule, count in bucket.faults.items():
+            yield Mark(max(0.0, start - zero), "strike", f"{rule}: {counted(count, 'time')}", until=end - zero)
+
+
+def _events(records: Iterable[LoggedCall], zero: float) -> Iterator[Event]:
+    """Tell each call as a journal would."""
+    seen: Counter[str] = Counter()
+    for record in records:
+        name = record.call or "request"
+        seen[name] += 1
+        call = name if seen[name] == 1 and record.call else f"{name} #{seen[name]}"
+        for at, source, event, facts in sorted(_told(record), key=lambda one: one[0]):
+            yield {"at": at - zero, "source": source, "event": event, "call": call, **facts}
+
+
+Told = tuple[float, str, str, dict[str, Any]]
+
+
+def _told(record: LoggedCall) -> Iterator[Told]:
+    worker = {"worker": record.worker} if record.worker else {}
+    yield record.began, "client", "call_started", worker
+    until = record.began
+    for number, attempt in enumerate(record.attempts, 1):
+        asked = attempt.began - attempt.waited
+        if number > 1 and asked > until:
+            yield until, "client", "backing_off", {"attempt": number - 1, "seconds": asked - until}
+        if attempt.waited > 0:
+            yield attempt.began, "client", "permit_granted", {"attempt": number, "waited": attempt.waited}
+        yield from _attempted(number, attempt)
+        until = attempt.began + (attempt.seconds or 0.0)
+    if record.problem is not None:
+        yield record.began, "client", "malformed", {"problem": record.problem}
+    if record.refused:
+        yield record.began, "client", "refused", {"by": record.refused}
+    kind = kind_of(record)
+    if kind != UNFINISHED:
+        ended = max(until, record.began + (record.seconds or 0.0))
+        yield ended, "client", "call_ended", {"outcome": kind}
+
+
+def _attempted(number: int, attempt: LoggedAttempt) -> Iterator[Told]:
+    yield attempt.began, "client", "attempt_started", {"attempt": number, "endpoint": attempt.sandbox}
+    ended = attempt.began + (attempt.seconds or 0.0)
+    if attempt.fault is not None:
+        yield attempt.began, "server", "strike", {"attempt": number, "rule": attempt.fault}
+    if attempt.seconds is None and attempt.status is None:
+        return
+    known = ("sent", "received", "retry_after", "run_seconds")
+    facts = {key: value for key in known if (value := getattr(attempt, key)) is not None}
+    outcome = attempt.outcome or (ANSWERED if attempt.status == 200 else UNKNOWN)
+    yield ended, "client", "attempt_ended", {"attempt": number, "outcome": outcome, "status": attempt.status, **facts}
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _time(seconds: float | None) -> str:
+    return "–" if seconds is None else duration(seconds)

@@ -1,0 +1,264 @@
+"""Reads logs of production, whatever wrote them, line by line: any size fits into memory."""
+
+from __future__ import annotations
+
+import gzip
+import stat
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import IO, Any
+
+from sfusion.harness.errors import LogError
+from sfusion.harness.studies.look.access_records import access_records
+from sfusion.harness.studies.look.dump_records import (
+    is_request,
+    is_sample,
+    request_records,
+    requests_of,
+    sample_records,
+    step_of,
+)
+from sfusion.harness.studies.look.event_records import event_record, is_event_line
+from sfusion.harness.studies.look.journal_records import JournalCalls, is_journal_event, is_journal_header
+from sfusion.harness.studies.look.record import LoggedCall
+from sfusion.harness.studies.look.repeats import repeats
+from sfusion.harness.studies.look.values import BadLine
+from sfusion_tools.bounded_input import bounded_lines, parse_json
+from sfusion_tools.errors import InputError
+from sfusion_tools.event_log import event_log_files
+
+LONGEST_LINE = 20_000_000
+_STEP = 1_000
+"""Lines between two reports of progress."""
+LOG_SUFFIXES = (".ndjson", ".jsonl", ".log", ".gz")
+"""Files of a folder that are read."""
+
+Problem = Callable[[str], None]
+"""Called with what is wrong with a line, beginning with its file and number."""
+
+
+class UnreadableLines:
+    """Counts lines that cannot be read, and keeps what is wrong with the first ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[str] = []
+
+    def __call__(self, problem: str) -> None:
+        self.count += 1
+        if len(self.first) < 3:
+            self.first.append(problem)
+
+
+class LogReader:
+    """The calls of some log files, in the order of the files and their lines, which is roughly that of their ends."""
+
+    def __init__(
+        self,
+        paths: Iterable[Path | str],
+        on_problem: Problem | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Without ``on_problem`` the first line that cannot be read raises LogError; with it such lines are skipped.
+
+        ``on_progress`` is called now and then with the bytes that have been read.
+        """
+        listed = [(path, file) for path in map(Path, paths) for file in log_files(path)]
+        repeated = repeats([requests_of(file) for _, file in listed])
+        self.left_out = [repeated[place] for place in sorted(repeated)]
+        """Why files are not read that were given."""
+        kept = [one for place, one in enumerate(listed) if place not in repeated]
+        self._given = [_Given(path, [one[1] for one in group]) for path, group in groupby(kept, itemgetter(0))]
+        self.files = [file for _, file in kept]
+        self._sizes = {path: _size(path) for path in self.files}
+        self.total_bytes = sum(self._sizes[path] for path in self.files)
+        self.bytes = 0
+        """How much has been read so far, of compressed files as much as they take on disk."""
+        self.lines = 0
+        self.skipped = 0
+        """Lines that are about something else than a call."""
+        self._on_problem = on_problem or _raise
+        self._on_progress = on_progress or (lambda _: None)
+
+    def __iter__(self) -> Iterator[LoggedCall]:
+        for given in self._given:
+            for path in given.files:
+                yield from self._read_file(path, given)
+            given.check()
+
+    def _read_file(self, listed: Path, given: _Given) -> Iterator[LoggedCall]:
+        path = requests_of(listed)
+        lines = _Lines(path)
+        before, size = self.bytes, self._sizes[listed]
+
+        def problem(error: Exception, number: int = 1, *, tell: bool = True) -> None:
+            text = str(error) if isinstance(error, InputError) else f"{path}:{number}: {_reason(error)}"
+            given.problem = given.problem or text
+            if tell:
+                self._on_problem(text)
+
+        def too_long(error: InputError) -> None:
+            self.lines += 1
+            problem(error)
+
+        try:
+            with path.open("rb") as raw:
+                file: IO[bytes] = gzip.GzipFile(fileobj=raw) if _is_gzip(raw) else raw  # type: ignore[assignment]
+                for number, line in bounded_lines(file, str(path), line=LONGEST_LINE, on_long=too_long):
+                    self.lines += 1
+                    if not number % _STEP:
+                        self.bytes = before + min(raw.tell(), size)
+                        self._on_progress(self.bytes)
+                    try:
+                        records = lines.read(line, number)
+                        if records is None:
+                            given.other = given.other or f"{path}:{number}"
+                            self.skipped += 1
+                            continue
+                        yield from records
+                    except (BadLine, InputError) as error:
+                        # The last line of a log that is still written, or whose process was killed, may be cut short.
+                        problem(error, number, tell=line.endswith(b"\n"))
+                yield from lines.rest()
+        except (OSError, EOFError, zlib.error) as error:
+            problem(InputError(f"{path}:1: cannot be read: {_reason(error)}"))
+        given.known = given.known or lines.known
+        self.bytes = before + size
+
+
+@dataclass(slots=True)
+class _Given:
+    """A path that was given, with what the files that it stands for turned out to be."""
+
+    path: Path
+    files: list[Path]
+    known: bool = False
+    """There was a line of a log."""
+    other: str = ""
+    """The place of the first line that is something else."""
+    problem: str = ""
+    """The first one."""
+
+    def check(self) -> None:
+        """Raise LogError if this is no log. Beside one, files of other kinds are no surprise in a folder."""
+        if self.known:
+            return
+        if self.other:
+            raise LogError(f"{self.other}: not a line of a log that sfusion knows; {KNOWN}")
+        raise LogError(
+            f"{self.path}: {f'nothing in it can be read; {self.problem}' if self.problem else 'no line in it'}"
+        )
+
+
+_DOCKER = {"log", "stream", "time"}
+"""Docker's json-file driver writes each line of a container as an object with these keys."""
+
+
+def _is_docker(line: bytes) -> bool:
+    return line.startswith(b"{") and b'"log"' in line and b'"stream"' in line
+
+
+KNOWN = "it reads event logs, journals of runs and proxies, rollout dumps, and access logs of uvicorn and nginx"
+
+
+class _Lines:
+    """The lines of one file, each of whatever kind it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._journal = JournalCalls()
+        self.known = False
+        """There was a line of a log, even if it is not about a call."""
+
+    def read(self, line: bytes, number: int) -> Iterable[LoggedCall] | None:
+        """Return the calls that a line completes; None if it is about something else."""
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.startswith(b"{"):
+            record = parse_json(line, f"{self._path}:{number}")
+            return self._of_object(record, number) if isinstance(record, dict) else None
+        if not line.strip():
+            return ()
+        requests = access_records(line, number)
+        self.known = self.known or requests is not None
+        return requests or None
+
+    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[LoggedCall] | None:
+        if is_event_line(record):
+            call = event_record(record)
+            self.known = True
+            return (call,)
+        if is_journal_event(record):
+            self.known = True
+            return self._journal.add(record)
+        if is_journal_header(record):
+            self.known = True
+            self._journal.header()
+            return ()
+        if is_request(record):
+            self.known = True
+            return request_records(record, step_of(self._path, record))
+        if is_sample(record):
+            self.known = True
+            return sample_records(record, step_of(self._path, record), number)
+        if record.keys() >= _DOCKER and all(isinstance(record[key], str) for key in _DOCKER):
+            return self._of_docker(record["log"], record["time"], number)
+        return None
+
+    def _of_docker(self, text: str, time: str, number: int) -> Iterable[LoggedCall] | None:
+        line = text.encode("utf-8", "replace")
+        if any(not call.timed for call in access_records(line, number) or ()):
+            line = f"{time} {text}".encode("utf-8", "replace")
+        return None if _is_docker(line) else self.read(line, number)
+
+    def rest(self) -> Iterable[LoggedCall]:
+        return self._journal.rest()
+
+
+def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[LoggedCall]:
+    """Yield the calls of log files or folders of them, see LogReader."""
+    return iter(LogReader(paths, on_problem))
+
+
+def log_files(path: Path) -> list[Path]:
+    """Return the files that are meant: the one given, or of a folder the ones that look like logs."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        # The path of an event log in a tool config stands for the files of all processes.
+        found = event_log_files(path) if path.name and path.parent.is_dir() else []
+        if not found:
+            raise LogError(f"{path}: cannot be read: {_reason(error)}") from None
+        return found
+    if stat.S_ISREG(mode):
+        return [path]
+    if not stat.S_ISDIR(mode):
+        raise LogError(f"{path}: neither a file nor a folder")
+    found = sorted(one for one in path.iterdir() if one.suffix in LOG_SUFFIXES and one.is_file())
+    if not found:
+        raise LogError(f"{path}: no file in this folder ends with {', '.join(LOG_SUFFIXES)}")
+    return found
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file; 0 if it was removed meanwhile, as the event log does with old ones."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _is_gzip(file: Any) -> bool:
+    return bool(file.peek(2)[:2] == b"\x1f\x8b")
+
+
+def _raise(problem: str) -> None:
+    raise LogError(problem)
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,205 @@
+"""The terminal summary of ``sfusion look``."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from sfusion.harness.reports.run_report import duration
+from sfusion.harness.studies.look.axis import FAILURES
+from sfusion.harness.studies.look.overview import Overview, SandboxRow, Stretch, Turn
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.wording import counted
+
+_BARS = " ▁▂▃▄▅▆▇█"
+ROWS = 12
+_SHOWN = 8
+_MB = 1_000_000
+
+
+class LookReporter(ProgressReporter):
+    """Shows how much has been read, and then what the log says."""
+
+    def __init__(self, out: TextIO, total_bytes: int) -> None:
+        super().__init__(out, max(1, total_bytes // _MB), "reading, in MB")
+
+    def read(self, so_far: int) -> None:
+        """Show how many bytes have been read."""
+        self.progress(so_far // _MB)
+
+    def tell(self, found: Overview, rows: list[Stretch]) -> None:
+        """Print the summary; ``rows`` is its table over time."""
+        if not found.calls:
+            self.print(f"no call in {counted(len(found.files), 'file')} of {_number(found.lines, 'line')}")
+            return
+        self.print(title(found), "bold")
+        for line in notes(found):
+            self.print(line, "yellow")
+        self.print()
+        self.table(
+            [(kind, f"{count:,}", _share(count, found.calls)) for kind, count in found.outcomes.items()],
+            ("outcome", "calls", ""),
+            [_style(kind) for kind in found.outcomes],
+            texts=1,
+        )
+        self.print()
+        self.table(
+            [_row(found, row) for row in rows],
+            ("from", "calls", "failed", "attempts failed", "mostly", "p50", "p95", "in flight", "waiting"),
+            ["red" if row.failed else "" for row in rows],
+            texts=1,
+        )
+        self.print()
+        failing = [one.failed / one.calls if one.calls else 0.0 for one in found.over_time]
+        if max(failing):
+            self.print(f"failed    {sparkline(failing)}  up to {max(failing):.0%}")
+        self.print(f"calls     {sparkline([one.calls for one in found.over_time])}")
+        self.print()
+        for turn in found.turns:
+            self.print(sentence(found, turn), "bold red" if turn.worse else "green")
+        if not found.turns:
+            self.print("No change for the worse stands out.")
+        self._tell_parts(found)
+
+    def _tell_parts(self, found: Overview) -> None:
+        if [row for row in found.sandboxes if row.sandbox]:
+            self.print()
+            self.table(
+                [sandbox_cells(row) for row in found.sandboxes[:_SHOWN]],
+                ("sandbox", "attempts", "failed", "p50", "p95"),
+                ["bold red" if row.sandbox == found.suspect else "" for row in found.sandboxes],
+                texts=1,
+            )
+            if found.suspect:
+                self.print(f"{suspicion(found)}.", "bold red")
+        for name, counts in (("faults that struck", found.faults), ("malformed calls", found.malformed)):
+            if counts:
+                listed = ", ".join(f"{one} ({count:,})" for one, count in list(counts.items())[:_SHOWN])
+                self.print()
+                self.print(f"{name}: {listed}" if len(counts) <= _SHOWN else f"{name}: {listed}, …")
+        if found.read:
+            self.print()
+            self.table(
+                [(kind, text, f"{count:,}") for kind, count, text in found.read],
+                ("outcome", "what the model read", "calls"),
+                [_style(kind) for kind, _, _ in found.read],
+            )
+
+
+def title(found: Overview) -> str:
+    """Return the first line of a summary."""
+    parts = [f"{_number(found.calls, 'call')}, {_share(found.failed, found.calls)} failed"]
+    if found.timed:
+        took = duration(max(0.0, found.end - found.start))
+        parts.append(f"{found.when(found.start)} to {found.when(found.end)} ({took})")
+    else:
+        parts.append(f"{found.when(found.start)} to {found.when(found.end)}")
+    if found.workers:
+        parts.append(_number(found.workers, "worker"))
+    return ", ".join(parts)
+
+
+def notes(found: Overview) -> list[str]:
+    """Return what a reader must know to trust the numbers."""
+    lines = []
+    if not found.timed and found.unit == "line":
+        lack = "Most calls have no time: lines stand" if found.off_axis else "The log has no times: its lines stand"
+        lines.append(f"{lack} for them, and durations are unknown.")
+    if found.off_axis:
+        why = "have none, or one that is far from all others" if found.timed else "have other times than most"
+        lines.append(f"Not on the time axis, because they {why}: {_number(found.off_axis, 'call')}.")
+    lines += found.left_out
+    if found.problems:
+        lines.append(f"Left out, because they could not be read: {_number(found.problems, 'line')}.")
+    if found.skipped:
+        lines.append(f"Left out, because they are not about calls: {_number(found.skipped, 'line')}.")
+    if found.refused:
+        lines.append(f"Refused by the guard, because too many calls had failed: {_number(found.refused, 'call')}.")
+    if set(found.sources) == {"access"}:
+        lines.append("An access log does not tell how programs ended: status 200 counts as answered.")
+    return lines
+
+
+def sentence(found: Overview, turn: Turn) -> str:
+    """Return what changed, and when."""
+    at = found.when(turn.at)
+    match turn.what:
+        case "duration":
+            verb = "took longer" if turn.worse else "became faster"
+            return f"{at}: calls {verb}: typically {duration(turn.after)} instead of {duration(turn.before)}"
+        case "malformed" | "cancelled":
+            verb = "more" if turn.worse else "fewer"
+            return f"{at}: {verb} calls were {turn.what}: {turn.after:.1%} instead of {turn.before:.1%}"
+        case "programs":
+            verb = "more" if turn.worse else "fewer"
+            return f"{at}: {verb} programs failed: {turn.after:.1%} {turn.mostly} instead of {turn.before:.1%}"
+    verb = "it got worse" if turn.worse else "it got better"
+    whose = "calls" if turn.what == "failed" else "attempts"
+    mostly = f", mostly {turn.mostly}" if turn.worse else ""
+    return f"{at}: {verb}: {turn.after:.1%} of {whose} failed instead of {turn.before:.1%}{mostly}"
+
+
+def sandbox_cells(row: SandboxRow) -> tuple[str, ...]:
+    """Return the row of a sandbox: its address, attempts, share of failures, p50 and p95."""
+    failed = _share(row.failed, row.attempts)
+    return row.sandbox or "(not named)", f"{row.attempts:,}", failed, _time(row.p50), _time(row.p95)
+
+
+def suspicion(found: Overview) -> str:
+    """Return which sandbox does worse than the others, and when."""
+    text = f"{found.suspect} does worse than the others"
+    if found.suspect_since is not None:
+        text += f" from {found.when(found.suspect_since)}{' on' if found.suspect_until is None else ''}"
+    if found.suspect_until is not None:
+        text += f" {'to' if found.suspect_since is not None else 'until'} {found.when(found.suspect_until)}"
+    return text
+
+
+def brief(turn: Turn) -> str:
+    """Return what changed as a label."""
+    if turn.what == "duration":
+        return f"{duration(turn.before)} → {duration(turn.after)} a call"
+    what = {"attempts": "attempts failed", "programs": turn.mostly}.get(turn.what, turn.what)
+    return f"{what} {turn.before:.1%} → {turn.after:.1%}"
+
+
+def sparkline(values: list[float] | list[int]) -> str:
+    """Return a row of bars; the highest value is a full one, and anything above 0 is seen."""
+    most = max(values, default=0)
+    if not most:
+        return _BARS[0] * len(values)
+    return "".join(_BARS[max(1, round(value / most * 8)) if value > 0 else 0] for value in values)
+
+
+def _row(found: Overview, row: Stretch) -> tuple[str, ...]:
+    failed = {kind: count for kind, count in (row.attempts or row.outcomes).items() if kind in FAILURES}
+    tries = sum(row.attempts.values())
+    return (
+        found.when(row.start, short=True),
+        f"{row.calls:,}",
+        _share(row.failed, row.calls) if row.calls else "",
+        _share(sum(failed.values()), tries) if tries else "",
+        max(failed, key=lambda kind: failed[kind], default=""),
+        _time(row.p50),
+        _time(row.p95),
+        f"{row.in_flight:.1f}" if found.timed else "",
+        f"{row.waiting:.1f}" if found.timed else "",
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else ""
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else duration(seconds)
+
+
+def _style(kind: str) -> str:
+    if kind == Outcome.OK.value:
+        return "green"
+    return "red" if kind in FAILURES else ""

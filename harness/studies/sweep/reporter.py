@@ -1,0 +1,90 @@
+"""The terminal report of a sweep: progress, a table, and the recommendation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from sfusion.harness.reports.run_report import duration
+from sfusion.harness.studies.sweep.axes import label
+from sfusion.harness.studies.sweep.grid import Grid, Measured, Values
+from sfusion.harness.studies.sweep.recommendation import NOTICED
+from sfusion.harness.studies.sweep.result import HEAD, SweepResult, shown
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
+
+_LEFT_OUT = ("p99", "p50", "refused")
+"""Columns that a narrow terminal does not show; a number that is cut off would be a wrong one."""
+
+
+class SweepReporter(ProgressReporter):
+    """Shows each setting as it ends; ``finish`` prints the table."""
+
+    def __init__(self, out: TextIO, grid: Grid, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(out, grid.runs, "sweeping")
+        self._grid, self._clock, self._began = grid, clock, clock()
+
+    def run_ended(self, done: int) -> None:
+        """Move the bar, and say how long the rest takes."""
+        left = (self._clock() - self._began) * (self._grid.runs - done) / done
+        self.progress(done, f"about {duration(left)} left")
+
+    def setting_ended(self, number: int, values: Values, one: Measured) -> None:
+        count = len(self._grid.settings)
+        named = ", ".join(f"{axis.path} {label(value)}" for axis, value in zip(self._grid.axes, values, strict=True))
+        text = f"{named}: {shown(one.throughput, 'throughput')} calls/s"
+        self.progress(number * self._grid.seeds, line=f"[{number:>{len(str(count))}}/{count}] {text}")
+
+    def finish(self, result: SweepResult) -> None:
+        """Print the table and what to set."""
+        grid = result.grid
+        self.print()
+        head = [*(axis.name for axis in grid.axes), *HEAD]
+        good = [result.is_recommended(values) for values in grid.settings]
+        rows = [
+            [f"{'->' if best else '  '} {first}", *rest]
+            for best, (first, *rest) in zip(good, result.narrow_rows(), strict=True)
+        ]
+        for name in _LEFT_OUT:
+            if _width([head, *rows]) > self._console.width:
+                place = head.index(name)
+                head, rows = _without(head, place), [_without(row, place) for row in rows]
+        self.table(rows, head, ["bold green" if best else "" for best in good], texts=0)
+        self.print(f"medians over {counted(grid.seeds, 'seed')}; times in seconds", "dim")
+        self.print()
+        notes = [
+            *(
+                f"broken at {self._named(values)}: {', '.join(one.broken)}"
+                for values, one in result.settings
+                if one.broken
+            ),
+            *(
+                f"{self._named(values)}: {1 - one.ok_share:.0%} of the calls do not end ok, mostly {one.main_failure}"
+                for values, one in result.settings
+                if one.main_failure and one.ok_share < 1 - NOTICED
+            ),
+            *(f"{self._named(values)}: {one.errors[0]}" for values, one in result.settings if one.errors),
+        ]
+        for note in notes[:5]:
+            self.print(note, "yellow")
+        if len(notes) > 5:
+            self.print(
+                f"and {counted(len(notes) - 5, 'setting')} more with broken promises, failed calls or errors", "yellow"
+            )
+        if notes:
+            self.print()
+        for sentence in result.sentences():
+            self.print(sentence)
+        self.print(result.headline, "bold green" if result.overall is not None else "bold red")
+
+    def _named(self, values: Values) -> str:
+        return ", ".join(f"{axis.name} {label(value)}" for axis, value in zip(self._grid.axes, values, strict=True))
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + 3 for column in zip(*rows, strict=True))
+
+
+def _without(row: list[str], place: int) -> list[str]:
+    return row[:place] + row[place + 1 :]

@@ -1,0 +1,41 @@
+"""The soak: a run is judged step by step, as if it were judged as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.soaking import PROMISES, play_in_steps
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises import judge
+from sfusion.harness.lab.scenarios.model import Scenario
+
+SCENARIO = {
+    "scenario": "killed-at-the-end-of-a-step",
+    "about": "A worker is killed shortly before a step ends.",
+    "cluster": {"nodes": 1, "workers_per_node": 2},
+    "tools": {"rate_limit": 4},
+    "load": {
+        "calls": 24,
+        "concurrency": 4,
+        "steps": 6,
+        "step_pause": "1s",
+        "program": {"seconds": "10s", "prints": "{call}\n"},
+    },
+    "promises": PROMISES,
+}
+
+
+@pytest.mark.parametrize("at", ["9s", "31s"])
+def test_a_permit_that_is_out_at_the_end_of_a_step_is_judged_with_the_next_one(tmp_path, at):
+    scenario = Scenario.from_data({**SCENARIO, "events": [{"at": at, "kill": "n1-w1"}]})
+    found = play_in_steps(scenario, tmp_path / "journal.ndjson", 1, lambda milestone: None)
+    assert [one.sentence for one in found.failed] == []
+    assert found.calls == 24
+    whole = Journal.read(tmp_path / "journal.ndjson")
+    kinds = [event["event"] for event in whole.events]
+    # The lease of the killed worker's permits ends after the step in which it was killed.
+    died, expired = kinds.index("worker_died"), kinds.index("expired")
+    assert died < expired
+    assert "step_ended" in kinds[died:expired]
+    assert not [one for one in judge(whole, scenario.promises) if one.failed]
+    assert found.states["held"] > len(PROMISES)

@@ -1,0 +1,72 @@
+"""Small scenarios for tests: a base with changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises import PROMISES, Verdict, judge, read_promise
+from sfusion.harness.lab.scenarios import Scenario
+from sfusion.harness.lab.worlds import sim
+
+BASE: dict[str, Any] = {
+    "scenario": "test",
+    "about": "A scenario of the tests.",
+    "cluster": {"nodes": 2, "workers_per_node": 1},
+    "tools": {"rate_limit": 3},
+    "load": {"calls": 24, "concurrency": 12, "program": {"seconds": "100ms", "prints": "{call}\n"}},
+    "promises": ["every_call_ends_once"],
+}
+
+PARAMETERS: dict[str, Any] = {
+    "outcomes": {"ok": "all"},
+    "attempts_per_call": {"at_most": 6},
+    "recovers_within": "10s",
+    "throughput_at_least": 1,
+}
+"""Parameters of the promises that require one."""
+
+QUIET = ("outcomes", "recovers_within", "throughput_at_least")
+"""Promises about the load itself, which need not hold in every scenario."""
+
+
+ROLLOUTS: dict[str, Any] = {
+    "load": None,
+    "rollouts": {
+        "count": 3,
+        "turns": [{"say": "Compute.", "programs": [{"prints": "4\n", "seconds": "50ms"}]}, {"say": "It is 4."}],
+    },
+}
+
+BUSY = {"faults": [{"first_attempts": 1, "what": {"status": 503}}]}
+
+
+def scene(**changes: Any) -> Scenario:
+    return Scenario.from_data({**BASE, **changes})
+
+
+def rollout_scene(**changes: Any) -> Any:
+    data = {**ROLLOUTS, **changes}
+    return scene(**{key: value for key, value in data.items() if value is not None} | {"load": None})
+
+
+def all_promises(rollouts: bool = False) -> list[Any]:
+    return [
+        read_promise({name: PARAMETERS[name]} if name in PARAMETERS else name)
+        for name, cls in PROMISES.items()
+        if rollouts or not cls.of_rollouts
+    ]
+
+
+def verdicts(journal: Journal, *, rollouts: bool = False) -> dict[str, Verdict]:
+    return {verdict.promise: verdict for verdict in judge(journal, all_promises(rollouts))}
+
+
+def broken_in(scenario: Scenario, **options: Any) -> dict[str, Verdict]:
+    """Run a scenario and return the verdicts on broken promises."""
+    found = verdicts(sim.run(scenario, **options), rollouts=scenario.rollouts is not None)
+    return {name: verdict for name, verdict in found.items() if verdict.state == "broken"}
+
+
+Break = Callable[[Any], None]

@@ -1,0 +1,106 @@
+"""The parameters of promises, on runs that just meet them and just miss them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises import Verdict, judge, read_promise
+from sfusion.harness.lab.worlds import sim
+from tests.harness.lab.promises.scenes import scene
+
+
+@pytest.fixture(scope="module")
+def journal() -> Journal:
+    """24 calls: 18 end ok and 6 with sandbox_error, some after a first attempt that got 503."""
+    faults = [
+        {"call": ["c000[1-6]"], "what": "sandbox_error"},
+        {"call": ["c0010"], "first_attempts": 1, "what": {"status": 503}},
+    ]
+    return sim.run(scene(sandbox={"faults": faults}))
+
+
+def verdict(journal: Journal, promise: Any) -> Verdict:
+    return judge(journal, [read_promise(promise)])[0]
+
+
+@pytest.mark.parametrize(
+    ("ok", "errors", "state"),
+    [
+        (18, 6, "held"),
+        (17, 6, "broken"),
+        ("some", "some", "held"),
+        ("at least 18", "at most 6", "held"),
+        ("at least 19", "some", "broken"),
+        ("at most 17", "some", "broken"),
+        ("75%", "25%", "held"),
+        ("at least 75%", "at most 25%", "held"),
+        ("at least 76%", "some", "broken"),
+        ("all", "none", "broken"),
+    ],
+)
+def test_outcomes_are_counted_as_written(journal: Journal, ok: Any, errors: Any, state: str) -> None:
+    assert verdict(journal, {"outcomes": {"ok": ok, "sandbox_error": errors}}).state == state
+
+
+def test_an_outcome_that_is_not_named_must_not_occur(journal: Journal) -> None:
+    found = verdict(journal, {"outcomes": {"ok": "some"}})
+    assert found.state == "broken"
+    assert "sandbox_error" in found.sentence
+    assert found.count == 6
+
+
+@pytest.mark.parametrize(
+    ("promise", "state"),
+    [
+        ({"attempts_per_call": 2}, "held"),
+        ({"attempts_per_call": 1}, "broken"),
+        ({"attempts_per_call": {"at_least": 1}}, "held"),
+        ({"attempts_per_call": {"at_least": 2}}, "broken"),
+        ({"no_starvation": "10s"}, "held"),
+        ({"no_starvation": "1ms"}, "broken"),
+        ({"in_flight_within_limit": {"limit": 3}}, "held"),
+        ({"in_flight_within_limit": {"limit": 2}}, "broken"),
+        ({"deadline_honoured": "100s"}, "held"),
+        ({"throughput_at_least": 1}, "held"),
+        ({"throughput_at_least": 1000}, "broken"),
+        ({"recovers_within": "10s"}, "held"),
+    ],
+)
+def test_parameters_are_inclusive_bounds(journal: Journal, promise: Any, state: str) -> None:
+    assert verdict(journal, promise).state == state
+
+
+def test_calls_that_no_worker_was_left_to_make_are_excused_and_counted() -> None:
+    both_nodes = [{"at": "200ms", "kill": "node-1"}, {"at": "200ms", "kill": "node-2"}]
+    journal = sim.run(scene(events=both_nodes))
+    found = verdict(journal, "every_call_ends_once")
+    assert found.state == "held"
+    assert found.sentence.endswith("not made, because no worker was left")
+    journal.events[:] = [event for event in journal.events if event["event"] != "worker_died"]
+    assert verdict(journal, "every_call_ends_once").sentence.endswith("of 24 calls were ever made")
+
+
+def test_calls_of_a_killed_worker_are_excused_and_counted() -> None:
+    found = verdict(sim.run(scene(events=[{"at": "200ms", "kill": "n1-w1"}])), "every_call_ends_once")
+    assert found.state == "held"
+    assert "6 lost with their worker" in found.sentence
+
+
+def test_a_call_that_ends_twice_is_found() -> None:
+    journal = sim.run(scene())
+    ending = next(event for event in journal.events if event["event"] == "returned")
+    journal.events.append(ending)
+    found = verdict(journal, "every_call_ends_once")
+    assert found.sentence == f"call {ending['call']} ended 2 times"
+
+
+def test_evidence_names_the_call_the_events_and_their_times() -> None:
+    faulty = sim.run(scene(sandbox={"faults": [{"call": "c0003", "what": "sandbox_error"}]}))
+    found = verdict(faulty, {"outcomes": {"ok": "all"}})
+    assert found.evidence
+    assert {event["call"] for event in found.evidence} == {"c0003"}
+    assert all(event in faulty.events for event in found.evidence)
+    assert [event["at"] for event in found.evidence] == sorted(event["at"] for event in found.evidence)

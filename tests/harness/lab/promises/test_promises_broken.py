@@ -1,0 +1,42 @@
+"""For each promise, break the real component that keeps it: this promise is found broken, and no unrelated one.
+
+The tests are in the modules ``test_*_broken.py`` of this folder.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sfusion.harness.lab.promises import PROMISES
+from sfusion.harness.lab.worlds import sim
+from tests.harness.lab.promises.scenes import scene, verdicts
+
+
+def _tested() -> set[str]:
+    modules = Path(__file__).parent.glob("test_*_broken.py")
+    return {name for module in modules for name in re.findall(r"^def test_(\w+)", module.read_text(), re.MULTILINE)}
+
+
+def test_every_promise_is_held_when_nothing_is_broken() -> None:
+    found = verdicts(sim.run(scene()))
+    assert not [verdict for verdict in found.values() if verdict.state == "broken"]
+    assert {name for name, verdict in found.items() if verdict.state == "unknown"} == {
+        "retry_after_honoured",
+        "partial_output_kept",
+        "no_secret_leaked",
+        "infra_never_scored",
+        "recovers_within",
+        "only_transient_retried",
+        "retries_spread",
+        "no_permit_while_backing_off",
+        "refusals_told",
+        "output_bounded",
+        "cuts_marked",
+        "stderr_shown",
+        "no_dead_connection_used",
+    }
+
+
+def test_every_promise_has_a_test_that_breaks_it() -> None:
+    assert not set(PROMISES) - _tested()

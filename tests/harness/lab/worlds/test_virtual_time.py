@@ -1,0 +1,232 @@
+"""The virtual loop: time jumps only when nothing real is pending, and in-memory connections behave like real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import aiohttp
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.errors import NoProgress, NothingLeft
+from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
+
+
+def test_an_hour_passes_without_waiting() -> None:
+    async def main() -> float:
+        await asyncio.sleep(3600)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(main()) == 3600
+
+
+def test_timers_fire_in_the_order_of_their_times() -> None:
+    async def main() -> list[int]:
+        order: list[int] = []
+
+        async def later(number: int, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            order.append(number)
+
+        await asyncio.gather(later(3, 0.3), later(1, 0.1), later(2, 0.2))
+        return order
+
+    assert run_virtually(main()) == [1, 2, 3]
+
+
+def test_a_blocking_sleep_holds_up_everything_else() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+
+        async def late() -> float:
+            await asyncio.sleep(1.0)
+            return loop.time()
+
+        waiting = asyncio.ensure_future(late())
+        await asyncio.sleep(0)
+        time.sleep(3600)  # noqa: ASYNC251 - what a careless tool does
+        return [loop.time(), await waiting]
+
+    real = time.sleep
+    assert run_virtually(main()) == [3600.0, 3600.0]
+    assert time.sleep is real
+
+
+def test_the_clock_stands_still_while_a_thread_works() -> None:
+    async def main() -> tuple[bool, float]:
+        loop = asyncio.get_running_loop()
+        alarm = asyncio.ensure_future(asyncio.sleep(0.001))
+        before = loop.time()
+        await loop.run_in_executor(None, time.sleep, 0.05)
+        rang = alarm.done()
+        passed = loop.time() - before
+        await alarm
+        return rang, passed
+
+    assert run_virtually(main()) == (False, 0.0)
+
+
+def test_the_clock_stands_still_while_a_real_socket_is_open() -> None:
+    async def main() -> tuple[bytes, float]:
+        loop = asyncio.get_running_loop()
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        with near, far:
+            alarm = asyncio.ensure_future(asyncio.sleep(0.001))
+            receiving = asyncio.ensure_future(loop.sock_recv(near, 10))
+            await asyncio.sleep(0)
+            sending = loop.run_in_executor(None, far.send, b"real")
+            data = await receiving
+            passed = loop.time()
+            await sending
+            await alarm
+        return data, passed
+
+    assert run_virtually(main()) == (b"real", 0.0)
+
+
+def test_a_deadlock_raises_instead_of_hanging() -> None:
+    async def main() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(NothingLeft, match="nothing is left that could ever happen"):
+        run_virtually(main())
+
+
+def test_a_busy_loop_raises_instead_of_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfusion.harness.lab.worlds.virtual_time._FRUITLESS", 1000)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def spin() -> None:
+            loop.call_soon(spin)
+
+        spin()
+        await loop.create_future()
+
+    with pytest.raises(NoProgress, match="without letting time pass"):
+        run_virtually(main())
+
+
+def test_sets_of_tasks_iterate_in_the_order_of_creation() -> None:
+    async def main() -> list[str]:
+        tasks = {asyncio.ensure_future(asyncio.sleep(1)) for _ in range(8)}
+        names = [task.get_name() for task in tasks]
+        await asyncio.wait(tasks)
+        return names
+
+    # Tasks hash by their number, so the order depends only on the order of creation.
+    first, second = run_virtually(main()), run_virtually(main())
+    assert [int(name.split("-")[1]) - int(first[0].split("-")[1]) for name in first] == [
+        int(name.split("-")[1]) - int(second[0].split("-")[1]) for name in second
+    ]
+
+
+def test_a_real_client_and_the_fake_talk_in_memory() -> None:
+    async def main() -> tuple[str, float]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        async with FakeSandbox() as sandbox, aiohttp.ClientSession() as session:
+            body = {"code": '# sfusion:call=c1 seconds=25s prints="hi"', "language": "python", "run_timeout": 60}
+            async with session.post(sandbox.url + "/run_code", json=body) as answer:
+                data = await answer.json()
+        return data["run_result"]["stdout"], loop.time()
+
+    text, took = run_virtually(main())
+    assert text == "hi"
+    assert took >= 25
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ({"what": "reset"}, aiohttp.ClientOSError),
+        ({"what": "close"}, aiohttp.ServerDisconnectedError),
+        ({"what": {"truncate": 0.5}}, aiohttp.ClientPayloadError),
+        ({"phase": "connect", "what": "reset"}, aiohttp.ClientOSError),
+    ],
+)
+def test_broken_connections_raise_the_errors_of_real_sockets(fault: dict[str, object], error: type[Exception]) -> None:
+    async def main() -> None:
+        async with FakeSandbox(faults=[fault]) as sandbox, aiohttp.ClientSession() as session:
+            answer = await session.post(sandbox.url + "/run_code", json={"code": "", "language": "python"})
+            await answer.read()
+
+    with pytest.raises(error):
+        run_virtually(main())
+
+
+def test_a_crashed_server_refuses_connections_until_it_restarts() -> None:
+    async def main() -> list[str]:
+        seen: list[str] = []
+        async with FakeSandbox() as sandbox, aiohttp.ClientSession() as session:
+            for wait in (0.0, 1.0, 10.0):
+                await asyncio.sleep(wait)
+                try:
+                    async with session.get(sandbox.url + "/v1/ping") as answer:
+                        seen.append(str(answer.status))
+                except aiohttp.ClientConnectorError:
+                    seen.append("refused")
+                if not wait:
+                    sandbox.crash(restart_after=5)
+        return seen
+
+    assert run_virtually(main()) == ["200", "refused", "200"]
+
+
+def test_bodies_larger_than_any_buffer_arrive_whole() -> None:
+    async def main() -> int:
+        fault = {"what": {"output": {"what": "huge", "size": 3_000_000}}}
+        async with FakeSandbox(faults=[fault]) as sandbox, aiohttp.ClientSession() as session:
+            answer = await session.post(sandbox.url + "/run_code", json={"code": "", "language": "python"})
+            return len((await answer.json())["run_result"]["stdout"])
+
+    assert run_virtually(main()) >= 3_000_000
+
+
+def test_an_end_that_was_closed_reads_nothing_more() -> None:
+    class Peer(asyncio.Protocol):
+        def __init__(self) -> None:
+            loop = asyncio.get_running_loop()
+            self.made, self.lost, self.read = loop.create_future(), loop.create_future(), b""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.made.set_result(transport)
+
+        def data_received(self, data: bytes) -> None:
+            self.read += data
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.lost.set_result(exc)
+
+    async def main() -> bytes:
+        loop, server_end = asyncio.get_running_loop(), Peer()
+        sock = socket.create_server(("127.0.0.1", 0))
+        address = sock.getsockname()
+        async with await loop.create_server(lambda: server_end, sock=sock):
+            transport, client_end = await loop.create_connection(Peer, *address)
+            accepted = await server_end.made
+            transport.write(b"too late")
+            accepted.close()
+            await server_end.lost
+            await client_end.lost
+        return server_end.read
+
+    assert run_virtually(main()) == asyncio.run(main()) == b""
+
+
+def test_timers_of_one_time_are_due_in_the_order_of_their_making_whatever_other_timers_there_are() -> None:
+    async def main(others: int) -> list[int]:
+        loop = asyncio.get_running_loop()
+        due: list[int] = []
+        for number in range(50):
+            loop.call_at(5.0, due.append, number)
+            for other in range(others):
+                loop.call_at(1.0 + (number * 7 + other) % 9, lambda: None)
+        await asyncio.sleep(6)
+        return due
+
+    assert [run_virtually(main(others)) for others in range(4)] == [list(range(50))] * 4

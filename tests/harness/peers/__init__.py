@@ -1,1 +1,0 @@
-"""Tests of the peers and the proof."""

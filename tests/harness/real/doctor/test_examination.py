@@ -1,0 +1,195 @@
+"""The whole examination: healthy servers, fakes, tool configs, secrets, and bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sfusion.fakes.proxy import FaultProxy
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.wire import Answer, Request
+from sfusion.harness.real.doctor import (
+    CHECKS,
+    Check,
+    Client,
+    Finding,
+    NotExamined,
+    Plan,
+    settings_of_tools,
+    settings_of_url,
+)
+from sfusion.harness.real.doctor.context import CheckContext
+from sfusion_tools.errors import ConfigError
+from tests.harness.real.doctor.servers import (
+    QUICK,
+    always,
+    answering,
+    breaking,
+    examined,
+    ids,
+    only,
+    scripted,
+    seen,
+    until,
+)
+
+SMALL = Plan(patience=30.0, burst=6, levels=2, sweep_sleep=0.02, timed_out_after=1.0, languages=(), packages=["json"])
+
+
+async def test_a_healthy_sandbox_has_nothing_that_breaks_training() -> None:
+    async with FakeSandbox(executor="python") as sandbox:
+        result = await examined(f"{sandbox.url}/run_code", SMALL, memory_limit_mb=-1)
+        assert breaking(result) == []
+        assert {finding.id for finding in result.findings if finding.severity == "hurts"} == {"stdout-cut"}
+        assert result.examined == [check.name for check in CHECKS if check.name != "default_timeout"]
+        assert [name for name, _ in result.not_examined] == ["default_timeout"]
+        assert result.reached is True
+        assert sandbox.ledger.snapshot()["in_flight"] == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "telling"), [(None, "profile 2025-06, executor scripted"), ("t0p", "asks for its token")]
+)
+async def test_a_fake_is_detected(token: str | None, telling: str) -> None:
+    faults = [{"name": "later", "after": 1000, "what": {"status": 503}}] if token is None else []
+    async with scripted(profile="2025-06", token=token, faults=faults) as sandbox:
+        result = await examined(sandbox.url + "/run_code", checks=until("fake detection"))
+        assert ids(result) == {"fake"}
+        assert telling in seen(result, "fake")
+        assert ("1 fault rule" in seen(result, "fake")) is (token is None)
+
+
+async def test_the_fault_proxy_is_distinguished_from_a_fake() -> None:
+    async with scripted() as sandbox, FaultProxy(sandbox.url) as proxy:
+        result = await examined(f"{proxy.url}/run_code", checks=until("fake detection"))
+        assert "sfusion's fault proxy, in front of a sandbox" in seen(result, "fake")
+
+
+async def test_other_servers_are_not_called_fakes() -> None:
+    async with always(Answer.json({"faults": None, "detail": "something else"}, 404)) as url:
+        assert ids(await examined(url, checks=only("fake detection"))) == set()
+
+
+async def test_a_check_that_takes_too_long_is_abandoned_and_the_others_run() -> None:
+    async def never(context: CheckContext) -> list[Finding]:
+        await asyncio.Event().wait()
+        return []
+
+    async def later(context: CheckContext) -> list[Finding]:
+        raise NotExamined("it did not want to")
+
+    checks = [Check("never", never), Check("later", later)]
+    result = await examined("http://127.0.0.1:1", replace(QUICK, per_check=0.05), checks=checks)
+    assert result.not_examined == [("never", "abandoned after 0.05 s"), ("later", "it did not want to")]
+
+
+SECRETS = ("hunter2pass", "t0ken-of-the-gateway", "header-secret-9", "bWU6aHVudGVyMnBhc3M=", "proxy-pass-1")
+
+
+async def test_secrets_echoed_by_a_server_are_masked() -> None:
+    async def echo_secrets(request: Request) -> Answer:
+        repeated = {
+            "auth": request.headers.get("Authorization"),
+            "query": request.query,
+            "key": request.headers.get("X-Key"),
+        }
+        return Answer.json({"detail": repeated, "again": " ".join(SECRETS)}, 404)
+
+    async with answering(echo_secrets) as url:
+        proxied = {"HTTPS_PROXY": "http://x:proxy-pass-1@127.0.0.1:1"}
+        address = url.replace("http://", "http://me:hunter2pass@") + "/run_code?key=t0ken-of-the-gateway"
+        result = await examined(address, headers={"X-Key": "Token header-secret-9"}, environ=proxied)
+    assert breaking(result) == ["not-found"]
+    shown = f"{result.findings} {result.not_examined} {result.measured} {result.settings.label}"
+    for secret in SECRETS:
+        assert secret not in shown
+    assert shown.count("***") >= 2
+
+
+TOOLS = """
+tools:
+  - class_name: {class_name}
+    config:
+      type: native
+      sandbox_fusion_url: {url}
+      rate_limit: {rate_limit}
+      default_timeout: 12
+      memory_limit_mb: 2048
+      default_language: cpp
+      languages: [go]
+      {more}
+"""
+
+
+def tools(tmp_path: Path, url: str, *, class_name: str, rate_limit: int = 32, more: str = "num_workers: 8") -> Path:
+    path = tmp_path / "tools.yaml"
+    path.write_text(TOOLS.format(url=url, class_name=class_name, rate_limit=rate_limit, more=more))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("class_name", "client"),
+    [
+        ("verl.tools.sandbox_fusion_tools.SandboxFusionTool", Client.VERL),
+        ("sfusion_tools.sandbox_fusion_tools.SandboxFusionTool", Client.SFUSION),
+        ("ours.tools.OurTool", Client.OTHER),
+    ],
+)
+def test_settings_are_read_from_the_tool_config(tmp_path: Path, class_name: str, client: Client) -> None:
+    (settings,) = settings_of_tools(tools(tmp_path, "http://10.0.0.5:8080/run_code", class_name=class_name))
+    assert (settings.url, settings.client) == ("http://10.0.0.5:8080/run_code", client)
+    assert (settings.rate_limit, settings.default_timeout, settings.memory_limit_mb) == (32, 12.0, 2048)
+    assert (settings.default_language, settings.languages) == ("cpp", ("go",))
+    assert settings.source == "tools.yaml, tools[0]"
+
+
+def test_several_sandboxes_share_the_limit(tmp_path: Path) -> None:
+    path = tools(
+        tmp_path, "[http://a.test/run_code, http://b.test/run_code]", class_name="sfusion_tools.x.T", rate_limit=9
+    )
+    assert [(one.url, one.rate_limit) for one in settings_of_tools(path)] == [
+        ("http://a.test/run_code", 5),
+        ("http://b.test/run_code", 5),
+    ]
+    (same,) = settings_of_tools(path, url="http://c.test")
+    assert (same.url, same.rate_limit, same.default_timeout) == ("http://c.test", 9, 12.0)
+
+
+def test_no_rate_limit_without_the_global_limiter(tmp_path: Path) -> None:
+    path = tools(tmp_path, "http://a.test", class_name="verl.tools.T", more="enable_global_rate_limit: false")
+    assert settings_of_tools(path)[0].rate_limit is None
+
+
+def test_unknown_keys_of_other_tool_classes_are_ignored(tmp_path: Path) -> None:
+    (settings,) = settings_of_tools(tools(tmp_path, "http://a.test", class_name="ours.T", more="their_own_key: 7"))
+    assert settings.client is Client.OTHER
+
+
+@pytest.mark.parametrize(
+    ("url", "class_name", "more", "complaint"),
+    [
+        ("sandbox_url", "verl.tools.T", "", "sandbox_fusion_url must be the address"),
+        ("http://host:port/run_code", "verl.tools.T", "", "sandbox_fusion_url must be the address"),
+        ("http://a.test", "sfusion_tools.x.T", "rate_limt: 3", "did you mean 'rate_limit'?"),
+        ("http://a.test", "verl.tools.T", "num_workers: none", "num_workers"),
+    ],
+)
+def test_an_invalid_config_is_refused(tmp_path: Path, url: str, class_name: str, more: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=r"tools\.yaml: tools") as refused:
+        settings_of_tools(tools(tmp_path, url, class_name=class_name, more=more))
+    assert complaint in str(refused.value)
+
+
+def test_a_config_without_a_sandbox_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tools.yaml"
+    path.write_text("tools: [{class_name: sfusion_tools.gsm8k_tool.Gsm8kTool, config: {}}]\n")
+    with pytest.raises(ConfigError, match="no tool has a sandbox_fusion_url"):
+        settings_of_tools(path)
+
+
+def test_url_without_scheme_and_port_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be the address"):
+        settings_of_url("sandbox")

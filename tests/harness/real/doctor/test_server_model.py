@@ -1,0 +1,122 @@
+"""The server model that follows from a sweep of a sandbox."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.harness.cli import app
+from sfusion.harness.lab.scenarios import read_scenarios
+from sfusion.harness.real.doctor import Examination, Point, settings_of_url
+from sfusion.harness.real.doctor.command import write_model
+from sfusion.harness.real.doctor.server_model import Refusals, fit_model, model_file
+
+LEVELS = (1, 2, 4, 8, 16)
+
+
+def points(*throughputs: float, alone: float) -> list[Point]:
+    return [
+        Point(level, rate, max(alone, level / rate), 2 * level) for level, rate in zip(LEVELS, throughputs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("throughputs", "alone", "sleeps", "model"),
+    [
+        ((10, 20, 40, 57, 57), 0.1, 0.1, {"kind": "queue", "workers": 6}),
+        ((10, 20, 40, 58, 58), 0.1, None, {"kind": "unbounded", "cores": 5.8}),
+        ((7, 14, 24, 25, 25), 0.14, 0.1, {"kind": "unbounded", "spawn_cost": 0.04}),
+        ((7, 13, 26, 40, 40), 0.15, 0.1, {"kind": "queue", "workers": 6}),
+        ((10, 20, 40, 80, 160), 0.1, 0.1, {"kind": "unbounded"}),
+        ((10, 20, 40, 60, 20), 0.1, None, {"kind": "unbounded", "cores": 6.0}),
+    ],
+)
+def test_what_limits_throughput_becomes_the_model(
+    throughputs: tuple[float, ...], alone: float, sleeps: float | None, model: dict[str, Any]
+) -> None:
+    found = fit_model(points(*throughputs, alone=alone), sleeps=sleeps)
+    assert found is not None
+    assert found.model == model
+
+
+def test_a_collapse_is_named_because_no_model_has_it() -> None:
+    found = fit_model(points(10, 20, 40, 60, 20, alone=0.1), sleeps=None)
+    assert found is not None
+    assert "throughput falls, which no model does" in found.reasons[1]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "model"),
+    [
+        (Refusals(429, "2"), {"kind": "quota", "in_flight": 5, "retry_after": 2.0}),
+        (Refusals(429, "Wed, 21 Oct 2026 07:28:00 GMT"), {"kind": "quota", "in_flight": 5}),
+        (Refusals(503), {"kind": "queue", "workers": 4, "waiting": 1, "status": 503}),
+    ],
+)
+def test_refusals_become_a_quota_or_a_queue(refusal: Refusals, model: dict[str, Any]) -> None:
+    measured = [Point(1, 10, 0.1, 2), Point(2, 20, 0.1, 4), Point(4, 40, 0.1, 8), Point(8, 40, 0.1, 16, throttled=6)]
+    found = fit_model(measured, sleeps=0.1, refusal=refusal)
+    assert found is not None
+    assert found.model == model
+
+
+def test_no_model_of_a_sandbox_that_does_not_work() -> None:
+    assert fit_model([Point(1, 0, 0, 2, failed=2)], sleeps=0.1) is None
+
+
+def test_the_file_is_a_commented_part_of_a_scenario(tmp_path: Path) -> None:
+    measured = points(10, 20, 40, 57, 57, alone=0.1)
+    fitted = fit_model(measured, sleeps=0.1)
+    assert fitted is not None
+    text = model_file(fitted, measured, label="http://a\nb: 1", programs="programs that sleep 0.1 s", version="1.0")
+    (tmp_path / "model.yaml").write_text(text)
+    (tmp_path / "mine.yaml").write_text(
+        "extends: model.yaml\nscenario: mine\nabout: It.\nload: {calls: 1}\npromises: [every_call_ends_once]\n"
+    )
+    (scenario,) = read_scenarios(tmp_path / "mine.yaml")
+    assert scenario.sandbox.model.as_data() == {"kind": "queue", "workers": 6}
+    assert "#         8        57.0          0.140 s        0" in text
+
+
+def test_doctor_writes_what_it_measured_for_a_sweep(tmp_path: Path) -> None:
+    model, scenario = tmp_path / "model.yaml", tmp_path / "mine.yaml"
+    scenario.write_text(
+        "scenario: mine\nabout: It.\nload: {calls: 24, program: {seconds: 0.1}}\npromises: [every_call_ends_once]\n"
+    )
+    measured = [Point(1, 10, 0.1, 2), Point(2, 20, 0.1, 4), Point(4, 40, 0.1, 8), Point(8, 40, 0.1, 16, throttled=6)]
+    fitted = fit_model(measured, sleeps=0.1, refusal=Refusals(429, "1"))
+    assert fitted is not None
+    examination = Examination(settings_of_url("http://127.0.0.1:9/run_code"))
+    assert not write_model(model, examination)
+    examination.measured = {
+        "sweep": [asdict(point) for point in measured],
+        "server_model": asdict(fitted) | {"programs": "programs that sleep 0.1 s"},
+    }
+    assert write_model(model, examination)
+    swept = CliRunner().invoke(
+        app,
+        [
+            "sweep",
+            str(scenario),
+            "--vary",
+            "tools.rate_limit=4,16",
+            "--seeds",
+            "1",
+            "--jobs",
+            "1",
+            "--model",
+            str(model),
+        ],
+    )
+    assert "the sandbox gives 429" in swept.output
+    assert "tools.rate_limit: 4" in swept.output
+
+
+def test_a_model_needs_the_sweep(tmp_path: Path) -> None:
+    command = ["doctor", "http://127.0.0.1:9", "--quick", "--model-out", str(tmp_path / "model.yaml")]
+    refused = CliRunner().invoke(app, command)
+    assert (refused.exit_code, "--model-out needs the sweep" in refused.output) == (2, True)

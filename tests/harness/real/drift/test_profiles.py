@@ -1,0 +1,82 @@
+"""The fake in this process compared with fakes in other processes, of the same and of another profile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sfusion.harness.real.drift import ServerAnswers, compare_answers, fake_answers, live_answers, profile_of
+from sfusion.harness.real.probes import bundled_probes, chosen
+from tests.harness.real.drift.served import served
+
+pytestmark = pytest.mark.xdist_group("drift between processes")
+
+QUICK = chosen(bundled_probes(), quick=True)
+LIGHT = chosen(QUICK, only=["http/", "validation/", "datasets/", "files/", "stdin/", "memory/", "languages/bash"])
+SAMPLE = [*LIGHT, *[probe for probe in QUICK if probe.id not in {one.id for one in LIGHT}][1::4]]
+"""All that profiles are about, and every fourth probe of the rest."""
+
+LIKE_THE_REAL_ONE = ("--allow-host", "probe", "--allow-origin", "http://browser.test")
+RAN_ANYWAY = {"body.status", "body.run_result.return_code", "body.run_result.stdout", "body.run_result.stderr"}
+COULD_NOT_RUN = RAN_ANYWAY | {"body.message", "body.run_result.status", "body.run_result.execution_time"}
+DIFFERENT = {
+    # The published image ignores memory limits ...
+    "memory/over-limit": RAN_ANYWAY,
+    "memory/over-limit-caught": {"body.run_result.stdout"},
+    "memory/limit-seen": {"body.run_result.stdout"},
+    "memory/limit-in-bash": {"body.run_result.stdout"},
+    # ... because it does not know the field ...
+    "validation/all-wrong": {"body.detail"},
+    "validation/memory-fraction": {"status"},
+    "validation/memory-null": {"status"},
+    "validation/memory-word": {"status"},
+    # ... and fails on any error with standard input.
+    "stdin/unread-burst": COULD_NOT_RUN,
+    "stdin/surrogate": COULD_NOT_RUN,
+}
+
+
+@pytest.fixture(scope="module")
+def here() -> ServerAnswers:
+    """The whole quick suite, answered by the fake of 2026-07 in this process."""
+    return asyncio.run(fake_answers(QUICK))
+
+
+def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
+    with served("--executor", "python", "--profile", "2025-06", *LIKE_THE_REAL_ONE) as url:
+        there = asyncio.run(live_answers(url, SAMPLE, name="2025-06"))
+    report = compare_answers(SAMPLE, here, there)
+    found: dict[str, set[str]] = {}
+    for finding in report.findings:
+        found.setdefault(finding.difference.probe, set()).add(finding.difference.place)
+    assert found == DIFFERENT
+    assert {finding.grade for finding in report.findings} == {"breaking"}
+    assert report.not_comparable == ()
+    assert (profile_of(here.answers), profile_of(there.answers)) == ("2026-07", "2025-06")
+
+
+def test_the_same_profile_in_another_process_does_not_differ(here: ServerAnswers) -> None:
+    told_apart = [probe for probe in LIGHT if probe.id in DIFFERENT]  # the others do not differ between profiles either
+    with served("--executor", "python", *LIKE_THE_REAL_ONE) as url:
+        there = asyncio.run(live_answers(url, told_apart, name="the same"))
+    report = compare_answers(told_apart, here, there)
+    assert report.findings == ()
+    assert report.compared == len(DIFFERENT)
+
+
+def test_every_probe_of_the_quick_suite_is_answered(here: ServerAnswers) -> None:
+    assert [name for name, answer in here.answers.items() if answer.failure] == []
+
+
+def test_with_a_fake_that_runs_no_code_programs_are_not_comparable() -> None:
+    some = chosen(QUICK, only=["http/", "datasets/"])
+    scripted = asyncio.run(fake_answers(some, executor="scripted"))
+    ran = [probe.id for probe in some if probe.runs and scripted.answers[probe.id].status == 200]
+    assert ran
+    report = compare_answers(some, scripted, ServerAnswers("other", scripted.answers))
+    assert report.not_comparable == tuple((name, "the fake runs no code with executor scripted") for name in ran)
+
+
+def test_no_profile_is_guessed_without_evidence() -> None:
+    assert profile_of({}) is None

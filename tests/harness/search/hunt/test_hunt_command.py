@@ -1,0 +1,68 @@
+"""``sfusion hunt`` as a command: exit codes, and the runs that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sfusion.harness.search.hunt import case as case_module
+from sfusion.harness.search.hunt._hunting import HuntOptions, run_hunt
+from sfusion.harness.search.shrink.recorded import keep
+from sfusion.harness.search.shrink.reference_tool import GoodTool
+from sfusion.harness.search.shrink.tool_config import tool_config
+from tests.harness.search.hunt.bad_tools import Blocking, Exiting
+from tests.proof.mistakes.texts import ExitCodeIgnored
+
+SCENARIO = """
+scenario: two-calls
+about: Two calls.
+load: {calls: 2, concurrency: 1, program: {exit: 1, errors: "boom {call}\\n"}}
+promises: [tool_never_raises]
+"""
+
+
+def options(folder: Path, tool: type[GoodTool]) -> HuntOptions:
+    (folder / "near.yaml").write_text(SCENARIO)
+    (folder / "tools.yaml").write_text(yaml.safe_dump({"tools": tool_config(tool)}))
+    return HuntOptions(
+        cases=1, near=(str(folder / "near.yaml"),), tools=folder / "tools.yaml", jobs=1, out=folder / "found"
+    )
+
+
+def test_each_finding_of_a_case_is_a_run_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = options(tmp_path, ExitCodeIgnored)
+    assert run_hunt(given) == 1
+    assert "\x1b" not in capsys.readouterr().out
+    runs = {run.name.split("-", 2)[2]: run for run in (tmp_path / "found").iterdir()}
+    assert {"text-is-truthful", "outcomes"} <= runs.keys()
+    for name, run in runs.items():
+        (promise,) = yaml.safe_load((run / "scenario.yaml").read_text())["promises"]
+        assert (promise if isinstance(promise, str) else next(iter(promise))).replace("_", "-") == name
+        assert (run / "journal.ndjson").exists()
+    kept = keep(runs["outcomes"], tmp_path / "kept", tools=given.tools)
+    assert kept.stem == runs["outcomes"].name
+
+
+def test_nothing_found_is_success(tmp_path: Path) -> None:
+    assert run_hunt(options(tmp_path, GoodTool)) == 0
+
+
+@pytest.mark.parametrize("tool", [Blocking, Exiting])
+def test_tools_that_block_or_exit_end_neither_the_hunt_nor_its_shrinking(
+    tool: type[GoodTool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tool is Blocking:
+        monkeypatch.setattr(case_module, "REAL_SECONDS", 2.0)
+    assert run_hunt(options(tmp_path, tool)) == 1
+    (run,) = (tmp_path / "found").iterdir()
+    assert run.name.endswith("-error")
+
+
+def test_the_hunt_of_the_docs_finds_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "hunting.md").read_text(encoding="utf-8")
+    (tmp_path / "tool.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    assert run_hunt(HuntOptions(cases=10, tools=tmp_path / "tool.yaml", jobs=1)) == 1
+    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("found in case"))
+    assert told in page.splitlines()

@@ -1,0 +1,35 @@
+"""The client's own limit is named where requests waited for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sfusion.harness.studies.learn.learned import learn
+from sfusion.harness.studies.look import LoggedAttempt, LoggedCall
+from tests.harness.studies.learn.records import call
+
+
+def limited(limit: int, count: int, late: float) -> list[LoggedCall]:
+    """Twice as many callers as permits, so each call waits as long as it runs; ends are noticed ``late``."""
+    calls = []
+    for n in range(count):
+        began = 1e9 + n // limit * 0.2 + n % limit * 0.01
+        attempt = LoggedAttempt(began, 0.2 + late, "http://sandbox", 200, "ok", waited=0.2)
+        calls.append(replace(call(n, began - 0.2, 0.4 + late), attempts=(attempt,)))
+    return calls
+
+
+def test_a_client_that_waits_for_its_own_permits_is_the_cause() -> None:
+    learned = learn(limited(4, 400, 0.00001))
+    assert learned.client["rate_limit"][0] == 4
+    assert learned.headline == "rate_limit"
+    assert learned.causes[0].says == "limited by the client's own rate_limit 4: 50% of the time is waits for a permit"
+    assert learned.causes[0].evidence.startswith("400 of 400 requests waited for a permit, 0.2 s each")
+
+
+def test_requests_that_wait_because_many_fail_are_not_the_main_cause() -> None:
+    calls = limited(4, 400, 0.0)
+    for n in range(0, 400, 3):
+        failed = replace(calls[n].attempts[0], status=502, outcome="sandbox_error")
+        calls[n] = replace(calls[n], outcome="sandbox_error", attempts=(failed,))
+    assert [one.kind for one in learn(calls).causes] == ["status_502", "rate_limit"]

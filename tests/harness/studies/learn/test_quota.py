@@ -1,0 +1,93 @@
+"""A limit is named only where it explains who was refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sfusion.harness.studies.learn.attempts import requests_of
+from sfusion.harness.studies.learn.learned import learn
+from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
+from sfusion.harness.studies.look import LoggedCall
+from tests.harness.studies.learn.records import call
+
+
+def quota_of(calls: list[LoggedCall]) -> QuotaFit | None:
+    calls = sorted(calls, key=lambda one: one.began)
+    return find_quota(requests_of(calls, 0.0, calls[-1].began + 1), "durations")
+
+
+def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[LoggedCall]:
+    """Requests at random times at a gateway that admits so many at once, a second each."""
+    draw = random.Random(1)
+    ends: list[float] = []
+    calls = []
+    for number, began in enumerate(sorted(draw.uniform(0, 60) for _ in range(400))):
+        ends = [end for end in ends if end > began]
+        if len(ends) >= limit:
+            refused = call(number, began, 0.001, outcome="throttled", status=status, retry_after=retry_after)
+            calls.append(refused)
+        else:
+            ends.append(began + 1.0)
+            calls.append(call(number, began, 1.0))
+    return calls
+
+
+def test_a_limit_of_requests_in_flight_is_found_with_its_retry_after() -> None:
+    found = quota_of(gateway(5))
+    assert found is not None
+    assert found.model == {"kind": "quota", "in_flight": 5, "retry_after": 0.5}
+    assert "5 or more in flight" in found.evidence
+
+
+def test_requests_that_come_at_the_same_moment_are_counted_too() -> None:
+    calls = []
+    for second in range(20):
+        calls += [call(16 * second + n, float(second), 0.5) for n in range(8)]
+        refused = {"outcome": "throttled", "status": 429, "retry_after": 0.5}
+        calls += [call(16 * second + 8 + n, float(second), 0.0, **refused) for n in range(8)]  # type: ignore[arg-type]
+    found = quota_of(calls)
+    assert found is not None
+    assert found.model["in_flight"] == 8
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_limit_without_retry_after_is_a_quota_too(status: int) -> None:
+    """A quota of the fake always sends Retry-After, so the model is a queue that nobody waits in."""
+    found = quota_of(gateway(5, status=status, retry_after=None))
+    assert found is not None
+    assert found.kind == "quota"
+    assert found.model == {"kind": "queue", "workers": 5, "waiting": 0, "status": status}
+    assert found.says == f"5 in flight, the rest get {status} without Retry-After"
+
+
+def test_refusals_at_any_load_are_not_a_limit() -> None:
+    draw = random.Random(2)
+    calls = []
+    for number in range(400):
+        began = draw.uniform(0, 60)
+        refused = draw.random() < 0.2
+        calls.append(call(number, began, 0.001 if refused else 1.0, status=429 if refused else 200))
+    calls = [one if one.attempts[0].status == 200 else call(0, one.began, 0.001, outcome="throttled", status=429)
+             for one in calls]  # fmt: skip
+    assert quota_of(calls) is None
+    learned = learn(sorted(calls, key=lambda one: one.began))
+    assert learned.headline == "unknown_limit"
+    assert "neither requests in flight nor their rate tell which" in learned.causes[0].evidence
+
+
+def test_a_limit_per_second_is_found() -> None:
+    tokens, at, calls = 10.0, 0.0, []
+    for number in range(600):
+        began = number * 0.05
+        tokens, at = min(10.0, tokens + (began - at) * 10), began
+        if tokens >= 1:
+            tokens -= 1
+            calls.append(call(number, began, 0.01))
+        else:
+            calls.append(call(number, began, 0.001, outcome="throttled", status=429, retry_after=0.1))
+    found = quota_of(calls)
+    assert found is not None
+    assert found.model["per_second"] == 10 or abs(found.model["per_second"] - 10) < 0.3
+    assert found.model["retry_after"] == 0.1

@@ -1,0 +1,175 @@
+"""The command ``sfusion sweep``: the grid in sim, files, and errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.harness.cli import app
+from sfusion.harness.lab.figures import RunFigures, figures_of
+from sfusion.harness.lab.runs import read_tasks, run_scenario
+from sfusion.harness.studies.sweep.axes import Axis
+from sfusion.harness.studies.sweep.grid import Grid, GridSample, Measured
+from sfusion.harness.studies.sweep.reporter import SweepReporter
+from sfusion.harness.studies.sweep.result import SweepResult
+
+SCENARIO = """\
+scenario: gateway
+about: A gateway admits 4 requests at a time.
+sandbox: {model: {kind: quota, in_flight: 4, retry_after: 1}}
+load: {calls: 24, concurrency: 12, program: {seconds: 200ms}}
+promises: [every_call_ends_once]
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def sweep(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["sweep", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+def test_the_grid_is_played_and_the_limit_of_the_gateway_recommended(scenario: Path, tmp_path: Path) -> None:
+    arguments = ["--vary", "tools.rate_limit=2,4,8", "--vary", "load.concurrency=8,12", "--seeds", "2", "--jobs", "1"]
+    code, text = sweep(scenario, *arguments, "--out", tmp_path / "o", "--svg", tmp_path / "plots")
+    assert code == 0, text
+    assert "[6/6] tools.rate_limit 8, load.concurrency 12: " in text
+    assert "concurrency 8: 4: 20 calls per second" in text
+    assert "8 loses" in text
+    assert "(the sandbox gives 429 to" in text
+    assert text.rstrip().splitlines()[-1].startswith("tools.rate_limit: 4 (")
+    assert "      -> 4            8 " in text
+    found = json.loads((tmp_path / "o" / "sweep.json").read_text())
+    assert found["recommended"]["value"] == 4
+    assert found["settings"][0]["values"] == {"tools.rate_limit": 2, "load.concurrency": 8}
+    page = (tmp_path / "o" / "sweep.html").read_text(encoding="utf-8")
+    assert page.count("<svg class=") == 4
+    assert "<title>4: 20" in page
+    assert {file.name for file in (tmp_path / "plots").iterdir()} == {
+        "throughput.svg",
+        "durations.svg",
+        "wasted.svg",
+        "batch.svg",
+    }
+    assert (tmp_path / "o" / "sweep.svg").read_text().startswith("<svg xmlns=")
+
+
+def test_every_setting_is_played_with_the_same_seeds(scenario: Path) -> None:
+    (task,) = read_tasks([scenario], "sim")
+    tasks = list(
+        Grid((Axis("tools.rate_limit", (2, 4)),), 3).tasks(replace(task, scenario=task.scenario.changed(seed=5)))
+    )
+    played = [(one.scenario.seed, one.scenario.stated_limit) for one in tasks]
+    assert played == [(5, 2), (6, 2), (7, 2), (5, 4), (6, 4), (7, 4)]
+
+
+def test_figures_are_those_of_the_journal() -> None:
+    (result,) = run_scenario(SCENARIO, tools={"rate_limit": 12})
+    figures = figures_of(result.journal.events)
+    events = [event for event in result.journal.events if event["event"] == "answered"]
+    assert figures.outcomes == {"ok": 24}
+    assert figures.attempts == len(events)
+    assert figures.refused == figures.wasted == sum(event["status"] == 429 for event in events) > 0
+    assert figures.throughput == pytest.approx(24 / figures.seconds)
+    assert 0.2 <= figures.p50 <= figures.p95 <= figures.p99 <= figures.seconds
+
+
+def test_a_model_from_doctor_replaces_the_scenarios(scenario: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.yaml"
+    model.write_text("sandbox:\n  model: {kind: queue, workers: 2}\n")
+    arguments = ["--vary", "tools.rate_limit=2,8", "--seeds", "1", "--jobs", "1", "--json", "-"]
+    result = CliRunner().invoke(app, ["sweep", str(scenario), *arguments, "--model", str(model)])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["recommended"]["value"] == 2
+    model.write_text("sandbox: {}\n")
+    code, text = sweep(scenario, *arguments, "--model", model)
+    assert (code, "expected `sandbox: {model: ...}`" in text) == (2, True)
+    model.write_text("sandbox: {model: {kind: quote}}\n")
+    code, text = sweep(scenario, *arguments, "--model", model)
+    assert (code, "did you mean 'quota'?" in text) == (2, True)
+
+
+def test_keys_of_a_whole_tool_config_are_varied_in_its_first_tool(scenario: Path) -> None:
+    tool = "[{class_name: sfusion_tools.sandbox_fusion_tools.SandboxFusionTool, config: {rate_limit: 3}}]"
+    scenario.write_text(SCENARIO + f"tools: {tool}\n")
+    code, text = sweep(scenario, "--vary", "tools.rate_limit=2,4", "--seeds", "1", "--jobs", "1")
+    assert (code, "tools.rate_limit: 4" in text) == (0, True), text
+
+
+def test_mappings_and_words_can_be_varied(scenario: Path, tmp_path: Path) -> None:
+    models = "sandbox.model={kind: queue, workers: 2},{kind: queue, workers: 4},unbounded"
+    page = tmp_path / "page.html"
+    code, text = sweep(scenario, "--vary", models, "--seeds", "1", "--jobs", "1", "--html", page)
+    assert (code, text.splitlines()[-1]) == (0, "sandbox.model: unbounded")
+    assert "{kind: queue, workers: 4} loses" in text
+    assert "{kind: queue, workers: 2}" in page.read_text()
+
+
+def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
+    scenario.write_text(SCENARIO.replace("sandbox: {", "sandbox: {faults: [{what: {status: 400}}], "))
+    code, text = sweep(scenario, "--vary", "tools.rate_limit=2,4", "--seeds", "1", "--jobs", "1")
+    assert (code, "no value can be recommended" in text) == (1, True), text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--vary", "load.concurency=1,2"], "unknown key 'concurency' in load; did you mean 'concurrency'?"),
+        (["--vary", "tools.rate_limt=1"], "did you mean 'rate_limit'?"),
+        (["--vary", "load.concurrency=many"], "--vary load.concurrency=many: load.concurrency: input should be"),
+        (["--vary", "load.concurrency=1.5"], "--vary load.concurrency=1.5"),
+        (["--vary", "load.calls.x=1"], "there is no 'x' in 24"),
+        (["--vary", "promises.1=1"], "there is no '1' in a list of 1"),
+        (["--vary", "load.concurrency=4..2"], "the range is empty"),
+        ([], "nothing to sweep"),
+        (["--vary", "load.calls=1..1000/1", "--seeds", "11"], "are 11,000 runs; at most 10,000"),
+        (["--vary", "rollouts.count=1"], "turns is missing in rollouts"),
+        (["--vary", "load.calls=1", "--on", "mars"], "no such place"),
+        (["--vary", "sandbox.executor=python"], "add --trust"),
+    ],
+)
+def test_wrong_input_is_explained_before_anything_runs(scenario: Path, arguments: list[str], words: str) -> None:
+    code, text = sweep(scenario, *arguments)
+    assert (code, words in text) == (2, True), text
+    assert "[1/" not in text
+
+
+def test_a_narrow_terminal_shows_fewer_columns_and_whole_numbers() -> None:
+    class Terminal(StringIO):
+        encoding = "utf-8"  # type: ignore[assignment]
+
+        def isatty(self) -> bool:
+            return True
+
+    figures = RunFigures(4, {"ok": 4}, 1.0, 12.25, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
+    grid = Grid((Axis("tools.rate_limit", (2, 4)), Axis("load.concurrency", (16, 32))), 1)
+    result = SweepResult("a", "b", 0, grid, [Measured.of([GridSample(figures)])] * 4)
+    out = Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "60")
+        with SweepReporter(out, grid) as shown:
+            shown.finish(result)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
+    head = next(line for line in text.splitlines() if "rate_limit" in line)
+    assert head.split() == ["rate_limit", "concurrency", "calls/s", "p95", "wasted", "batch"]
+    assert "12.2" in text
+
+
+def test_a_matrix_needs_a_choice(scenario: Path) -> None:
+    scenario.write_text(SCENARIO + "matrix: {cluster.nodes: [1, 2]}\n")
+    vary = ["--vary", "tools.rate_limit=4", "--seeds", "1", "--jobs", "1"]
+    code, text = sweep(scenario, *vary)
+    assert (code, "has 2 cells (gateway[nodes=1], gateway[nodes=2]); choose one with -k" in text) == (2, True)
+    assert sweep(scenario, *vary, "-k", "nodes=2")[0] == 0
+    assert "matches no cell" in sweep(scenario, *vary, "-k", "nodes=3")[1]
