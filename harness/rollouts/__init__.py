@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from sfusion.harness.rollouts.counts import RolloutCounts
 from sfusion.harness.rollouts.dump_writer import request_record, sample_record, sample_text, write_step
-from sfusion.harness.rollouts.plan import RolloutPlan
-from sfusion.harness.rollouts.progress import RolloutReporter
-from sfusion.harness.rollouts.run import run_rollouts
+from sfusion.harness.rollouts.run import RolloutCounts, RolloutPlan, RolloutReporter, run_rollouts
 
 __all__ = [
     "RolloutCounts",
