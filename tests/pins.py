@@ -1,6 +1,6 @@
 """Writes constraints.txt: the newest versions that pyproject.toml allows, for every Python that it is tested with.
 
-``tox -e pin`` runs it. Every interpreter must be found as ``python3.11`` and so on; the arguments are other commands or paths.
+``tox -e pin`` runs it. Interpreters are found as ``python3.11`` and so on, unless arguments name others.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests import ROOT
 
@@ -25,12 +26,12 @@ HEAD = """\
 """
 
 
-def project() -> dict[str, object]:
+def project() -> dict[str, Any]:
     """What pyproject.toml states."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def supported(stated: Mapping[str, object]) -> list[str]:
+def supported(stated: Mapping[str, Any]) -> list[str]:
     """The Python versions of the classifiers, such as ``3.11``, oldest first."""
     found = re.findall(r"Python :: (3\.\d+)'", str(stated["project"]))
     return sorted(found, key=lambda version: int(version.partition(".")[2]))
@@ -70,9 +71,9 @@ def main(arguments: Sequence[str]) -> None:
     requirements = [
         f"{ROOT}[test]",
         "tox",
-        *stated["build-system"]["requires"],  # type: ignore[index]
+        *stated["build-system"]["requires"],
         "editables",  # hatchling asks for it when it builds an editable install
-        *stated["dependency-groups"]["docs"],  # type: ignore[index]
+        *stated["dependency-groups"]["docs"],
     ]
     found = dict(resolve(python, requirements) for python in arguments or [f"python{version}" for version in pythons])
     if missing := [version for version in pythons if version not in found]:
