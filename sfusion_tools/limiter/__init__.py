@@ -7,8 +7,7 @@ to one in a Ray actor.
 
 from sfusion_tools.limiter.client import Limiter, Permit, Transport
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.host import LimiterHost
-from sfusion_tools.limiter.local import LocalTransport, local_host, local_limiter
+from sfusion_tools.limiter.host import LimiterHost, LocalTransport, local_host, local_limiter
 from sfusion_tools.limiter.messages import Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings, Share
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from sfusion_tools._extras import import_extra
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter.client import Limiter
-from sfusion_tools.limiter.local import LocalTransport, shared_host
+from sfusion_tools.limiter.host import LocalTransport, shared_host
 from sfusion_tools.limiter.ray_limiter import ray_limiter
 from sfusion_tools.limiter.settings import LimiterSettings, Share
 from sfusion_tools.runtime import runtime

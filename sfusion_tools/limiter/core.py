@@ -12,9 +12,9 @@ from __future__ import annotations
 import heapq
 
 from sfusion_tools.limiter.book import PermitBook
-from sfusion_tools.limiter.clients import KnownClient
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import Share
+from sfusion_tools.limiter.shares import KnownClient
 
 LONGEST_SCAN = 256
 """How far into the queue a client's run is looked for; the rest of a longer run follows in later replies."""
@@ -81,17 +81,16 @@ class LimiterCore(PermitBook):
         self._asking.discard(name)
         if (
             self._asking
-            or self._shares.somebody_waits
+            or self._shares.waiting
             or len(self._permits) >= self.width
-            or (self._learning and self.learning_at(now))
+            or self.learning_at(now)
             or (self._bucket is not None and not self._bucket.take(now))
         ):
             self._asking.add(name)
             return None
         client.seen = now
         ticket = self._take_ticket()
-        if self._observer is not None:
-            self._record("asked", client, waiter=number, ticket=ticket)
+        self._record("asked", client, waiter=number, ticket=ticket)
         self._shares.serve_newcomer(client.share)
         return self._issue(now, client, number, ticket), self.settings.lease
 
@@ -105,10 +104,8 @@ class LimiterCore(PermitBook):
             return False
         client.seen = now
         self._take_back(client, permit)
-        if self.settings.adaptive:
-            self._adapt(now, succeeded, throttled)
-        if self._shares.somebody_waits:
-            self.tick(now)
+        self._adapt(now, succeeded, throttled)
+        self.tick(now)
         return True
 
     def heartbeat(self, now: float, poll: Poll) -> None:

@@ -13,7 +13,7 @@ from sfusion_tools._extras import import_extra
 from sfusion_tools._loops import in_daemon_thread
 from sfusion_tools.errors import LimiterUnreachable, ProtocolMismatch, SessionChanged
 from sfusion_tools.limiter.client import Limiter
-from sfusion_tools.limiter.local import settle_difference
+from sfusion_tools.limiter.host import settle_difference
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, packed, unpacked
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings, Share
 

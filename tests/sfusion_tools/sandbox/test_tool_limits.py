@@ -17,7 +17,7 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter import LimiterSettings, local_limiter
-from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.limiter.host import shared_host
 from sfusion_tools.limiter.settings import Share
 from sfusion_tools.runtime import Runtime
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
