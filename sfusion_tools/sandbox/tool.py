@@ -9,7 +9,7 @@ from typing import Any
 from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import Limiter
-from sfusion_tools.limiter.choice import LimiterChoice
+from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
 from sfusion_tools.sandbox.call_log import CallLog
