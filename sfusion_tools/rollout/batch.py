@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from sfusion_tools.rollout.driver import RolloutDriver
-from sfusion_tools.rollout.foreign import settle
 from sfusion_tools.rollout.request import AsyncRolloutRequest
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause
+from sfusion_tools.rollout.toolset import settle
 
 logger = logging.getLogger(__name__)
 

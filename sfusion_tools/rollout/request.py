@@ -19,18 +19,31 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from sfusion_tools.errors import IllegalTransition
 from sfusion_tools.rollout.limits import RolloutLimits, truncate
-from sfusion_tools.rollout.messages import Message
 from sfusion_tools.rollout.metrics import RolloutMetrics
-from sfusion_tools.rollout.planning import plan_calls
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
-from sfusion_tools.rollout.templating import continuation
-from sfusion_tools.rollout.tokens import TokenRows, TokenViews
-from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult
-from sfusion_tools.schemas import OpenAIFunctionCallSchema, OpenAIFunctionToolCall, OpenAIFunctionToolSchema
+from sfusion_tools.rollout.tokens import TokenRows, TokenViews, continuation
+from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult, plan_calls
+from sfusion_tools.schemas import (
+    ComparedByContent,
+    OpenAIFunctionCallSchema,
+    OpenAIFunctionToolCall,
+    OpenAIFunctionToolSchema,
+)
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
+
+
+class Message(ComparedByContent):
+    """A message with role system, user, assistant or tool."""
+
+    role: str
+    content: str | list[Any] | None = ""
+    tool_calls: list[OpenAIFunctionToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    """Of a tool message: the tool that was called."""
 
 
 class AsyncRolloutRequest(TokenViews, BaseModel):
