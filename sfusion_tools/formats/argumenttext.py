@@ -12,8 +12,6 @@ from .jsontext import UNCLOSED, Flaw, JsonScan, Loaded, load, scan_json
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 
-__all__ = ["ArgumentTextFormat", "ArgumentTextParser", "SectionParser"]
-
 
 class ArgumentTextParser(StreamParser):
     """A parser for formats in which the arguments end at their own marker."""

@@ -12,19 +12,6 @@ from .literal import decode_object
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 
-__all__ = [
-    "DOUBLED",
-    "SIBLINGS",
-    "UNESCAPED",
-    "CallObject",
-    "FoundObject",
-    "NotACall",
-    "ObjectCallParser",
-    "ObjectFormat",
-    "read_arguments",
-    "read_call_object",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CallObject:

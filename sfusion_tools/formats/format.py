@@ -9,13 +9,10 @@ from typing import Any, ClassVar, TypeAlias
 
 from sfusion_tools.errors import RenderError
 
-from .declaration import Declaration
 from .jsontext import DEEPEST, dump, levels
 from .model import Parsed
-from .streamparser import THINK, THOUGHT, StreamParser, Tools
+from .streamparser import THINK, THOUGHT, Declaration, StreamParser, Tools
 from .toolbox import Toolbox
-
-__all__ = ["CallLike", "Format"]
 
 CallLike: TypeAlias = Any
 """Anything with ``name`` and ``arguments``, as attributes or as keys."""

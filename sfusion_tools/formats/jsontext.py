@@ -16,25 +16,6 @@ from typing import Any
 
 from .text_reader import Scan, TextReader
 
-__all__ = [
-    "DEEPEST",
-    "ENOUGH",
-    "SURROGATE",
-    "TOO_DEEP",
-    "UNCLOSED",
-    "DuplicateKeyError",
-    "Flaw",
-    "JsonScan",
-    "Loaded",
-    "TooDeepError",
-    "dump",
-    "levels",
-    "load",
-    "loads",
-    "nesting",
-    "scan_json",
-]
-
 DEEPEST = 100
 """Arguments nested deeper than this are refused, in every format. Python's own parser stops at 200 brackets."""
 ENOUGH = DEEPEST + 3

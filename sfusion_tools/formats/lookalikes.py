@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-__all__ = ["MARKS", "lookalikes", "position_in"]
-
 MARKS: dict[re.Pattern[str], list[str]] = {}
 """The marks of all formats and which formats have each; filled by ``registry``."""
 

@@ -8,8 +8,6 @@ from sfusion_tools.formats.argumenttext import ArgumentTextFormat, SectionParser
 from sfusion_tools.formats.jsontext import Flaw
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-__all__ = ["DeepSeekV3", "DeepSeekV31"]
-
 SECTION, SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 SEPARATOR = "<｜tool▁sep｜>"

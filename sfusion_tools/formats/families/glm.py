@@ -7,11 +7,8 @@ from typing import Any
 
 from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
 from sfusion_tools.formats.jsontext import Flaw
-from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser
-from sfusion_tools.formats.tagvalue import TagSpec, read_tag_value
+from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser, TagSpec, read_tag_value
 from sfusion_tools.formats.text_reader import Markers, Scan
-
-__all__ = ["Glm45"]
 
 KEY, KEY_END, VALUE, VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
 _GAP = re.compile(r"(?:\s|\\n)+")

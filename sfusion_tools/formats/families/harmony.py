@@ -8,8 +8,6 @@ from sfusion_tools.formats.argumenttext import ArgumentTextFormat, ArgumentTextP
 from sfusion_tools.formats.jsontext import Flaw
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-__all__ = ["GptOss"]
-
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 _HEAD = Markers((MESSAGE, START, END, CALL, RETURN))

@@ -9,8 +9,6 @@ from sfusion_tools.formats.callobject import UNESCAPED, FoundObject, ObjectCallP
 from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, scan_json
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-__all__ = ["CLOSE", "MARK", "OPEN", "Hermes", "Qwen25"]
-
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
 _EDGES = Markers((OPEN, CLOSE))

@@ -8,8 +8,6 @@ from sfusion_tools.formats.argumenttext import ArgumentTextFormat, SectionParser
 from sfusion_tools.formats.jsontext import Flaw, Loaded
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-__all__ = ["KimiK2"]
-
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, ARGUMENTS, CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
 _HEAD = Markers((ARGUMENTS, CALL, CALL_END, SECTION, SECTION_END))

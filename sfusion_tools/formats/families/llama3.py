@@ -8,12 +8,9 @@ from typing import Any
 
 from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import TOO_DEEP, Flaw, JsonScan, dump, scan_json
-from sfusion_tools.formats.literal import NOT_PYTHON, decode_python
-from sfusion_tools.formats.pytext import scan_brackets
+from sfusion_tools.formats.literal import NOT_PYTHON, decode_python, scan_brackets
 from sfusion_tools.formats.text_reader import Markers, Scan, drop
 from sfusion_tools.formats.toolbox import Toolbox
-
-__all__ = ["Llama3"]
 
 TAG = "<|python_tag|>"
 _ENDS = ("<|eom_id|>", "<|eot_id|>")

@@ -19,8 +19,6 @@ from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, JsonScan, dump, load,
 from sfusion_tools.formats.text_reader import Markers, Scan, drop
 from sfusion_tools.formats.toolbox import Toolbox
 
-__all__ = ["Mistral"]
-
 OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _NEXT = Markers((OPEN, "]", *SIBLINGS))
 _OPEN = Markers((OPEN,))
