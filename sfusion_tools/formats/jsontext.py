@@ -39,6 +39,9 @@ class Flaw:
     message: str
 
 
+NOT_BEGUN = Flaw("truncated", "the text ends where the call should begin")
+CUT_MARKER = Flaw("truncated", "the text ends inside the marker that would begin it")
+CUT_HEAD = Flaw("truncated", "the text ends before its arguments")
 UNCLOSED = Flaw("bad_json", "a string in its JSON is never closed")
 TOO_DEEP = Flaw("too_deep", f"its arguments are nested deeper than {DEEPEST} levels")
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from .jsontext import DEEPEST, TOO_DEEP, Flaw, levels
+from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw, levels
 from .literal import is_json_tree
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
@@ -274,8 +274,7 @@ class StreamParser(ABC):
             self._deltas.append(ContentDelta("".join(self._held)))
         self.ended()
         if len(cut) > 2 and not closing and any(opener.startswith(cut) for opener in self.openers):
-            flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
-            self.refuse(flaw, position=position, raw=cut)
+            self.refuse(CUT_MARKER, position=position, raw=cut)
             return
         for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, self.tools.names):
             if kind != "fenced_code" or not self._handled:

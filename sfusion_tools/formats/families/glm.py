@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
-from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.jsontext import CUT_HEAD, Flaw
 from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser, TagSpec, read_tag_value
 from sfusion_tools.formats.text_reader import Markers, Scan
 
@@ -34,7 +34,7 @@ class GlmParser(RawTextParser):
         name = lines[0].strip() if lines else ""
         raw = [marker, *head]
         if edge is None:
-            self.refuse(Flaw("truncated", "the text ends before its arguments"), position=start, raw="".join(raw))
+            self.refuse(CUT_HEAD, position=start, raw="".join(raw))
             return
         flaw = self._name_flaw(name, "".join(head), edge)
         if flaw:

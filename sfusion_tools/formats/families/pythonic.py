@@ -13,7 +13,7 @@ from typing import Any
 
 from sfusion_tools.errors import RenderError
 from sfusion_tools.formats.format import Format
-from sfusion_tools.formats.jsontext import TOO_DEEP, DuplicateKeyError, Flaw
+from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, DuplicateKeyError, Flaw
 from sfusion_tools.formats.literal import (
     ADJACENT,
     UNBALANCED,
@@ -155,7 +155,7 @@ class PythonicParser(StreamParser):
             last = None
         self._flush(last)
         if not calls:
-            self.refuse(Flaw("truncated", "the text ends where the call should begin"), position=start, raw="[")
+            self.refuse(NOT_BEGUN, position=start, raw="[")
 
     def _flush(self, last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None) -> None:
         if last:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
-from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.jsontext import NOT_BEGUN, Flaw
 from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser, TagSpec, read_tag_value
 from sfusion_tools.formats.text_reader import Markers, Scan
 
@@ -46,7 +46,7 @@ class Qwen3CoderParser(RawTextParser):
                 if text.strip():
                     flaw = Flaw("no_call_object", f"there is no {FUNCTION}TOOL> after {OPEN}")
                 elif edge is None:
-                    flaw = Flaw("truncated", "the text ends where the call should begin")
+                    flaw = NOT_BEGUN
                 else:
                     flaw = Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
                 self.refuse(flaw, position=start, raw=OPEN + text)
