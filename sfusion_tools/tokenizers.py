@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel
 
-from sfusion_tools._extras import import_extra
-from sfusion_tools.errors import TokenizerError, TokenizerNotFound, UnknownToken
+from sfusion_tools.errors import TokenizerError, TokenizerNotFound, UnknownToken, import_extra
 
 __all__ = [
     "ByteTokenizer",

@@ -13,7 +13,7 @@ from sfusion.harness.rollouts.counts import RolloutCounts
 from sfusion.harness.rollouts.dump_writer import StepDump, request_record, sample_record, sample_text
 from sfusion.harness.rollouts.plan import RolloutPlan
 from sfusion.harness.targets.proxying import proxy_in_front_of
-from sfusion_tools.gsm8k import compute_score
+from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool

@@ -46,13 +46,6 @@ _FIRST = ("hermes", "qwen3_coder", "llama3", "mistral", "deepseek", "glm", "kimi
 """Messages list the formats, and marks are searched, in this order; other modules follow by name."""
 
 
-def register(form: Format) -> None:
-    _FORMATS.append(form)
-    _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
-    for mark in form.marks:
-        MARKS.setdefault(mark, []).append(form.name)
-
-
 def format_names() -> tuple[str, ...]:
     """Return the names of all formats, without aliases."""
     return tuple(form.name for form in _FORMATS)
@@ -74,7 +67,11 @@ def _discover() -> None:
             if not inspect.isclass(found) or inspect.isabstract(found) or found.__module__ != module.__name__:
                 continue
             if issubclass(found, Format):
-                register(found())
+                form = found()
+                _FORMATS.append(form)
+                _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
+                for mark in form.marks:
+                    MARKS.setdefault(mark, []).append(form.name)
 
 
 _discover()

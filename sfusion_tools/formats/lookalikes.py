@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 MARKS: dict[re.Pattern[str], list[str]] = {}
-"""The marks of all formats and which formats have each; filled by ``registry``."""
+"""The marks of all formats and which formats have each; filled as they are found."""
 
 _EXTRA = r"""["'](?:type|id|index)["']\s*+:\s*+(?:["'][^"'\n]{0,80}+["']|[0-9]{1,9}+)\s*+,\s*+"""
 _OBJECT = re.compile(

@@ -12,9 +12,8 @@ import sys
 from dataclasses import asdict
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from sfusion_tools._extras import import_extra
 from sfusion_tools._loops import in_daemon_thread
-from sfusion_tools.errors import ConfigError, LimiterUnreachable, ProtocolMismatch, SessionChanged
+from sfusion_tools.errors import ConfigError, LimiterUnreachable, ProtocolMismatch, SessionChanged, import_extra
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.host import LocalTransport, settle_difference, shared_host
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, packed, unpacked

@@ -15,8 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from sfusion_tools._locks import DeferringLock
-from sfusion_tools._loops import tells_real_time
+from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.ray_limiter import ClientKey, ray_is_running, ray_session
 from sfusion_tools.outcome import Outcome
