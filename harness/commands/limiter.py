@@ -32,7 +32,7 @@ def show(
         _check_protocol(actor, name)
         found = ray.get(actor.snapshot.remote())
     if metrics:
-        from sfusion_tools.limiter.exposition import limiter_page
+        from sfusion_tools.limiter.messages import limiter_page
 
         typer.echo(limiter_page(name, found), nl=False)
         return

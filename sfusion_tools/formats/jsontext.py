@@ -321,16 +321,6 @@ def loads(text: str, *, strict: bool) -> Any:
     return value
 
 
-def levels(value: Any) -> int:
-    """Return how deep a JSON value is nested: 0 for a scalar, 1 for a flat object."""
-    depth = 0
-    layer = [value]
-    while containers := [item for item in layer if isinstance(item, dict | list)]:
-        depth += 1
-        layer = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
-    return depth
-
-
 def nesting(text: str) -> int:
     """Return how many brackets are open at the same time at most, in JSON or in a text that is nearly JSON."""
     if text.count("[") + text.count("{") <= ENOUGH:

@@ -8,7 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw, levels
+from sfusion_tools.bounded_input import levels
+
+from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw
 from .literal import is_json_tree
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity

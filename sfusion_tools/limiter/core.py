@@ -75,8 +75,8 @@ class LimiterCore(PermitBook):
         that has arrived.
         """
         self._expire(now)
-        client = self._clients.get(name)
-        if client is None or not client.attached or client.epoch != epoch:
+        client = self._attached(name, epoch)
+        if client is None:
             return None
         self._asking.discard(name)
         if (
@@ -99,8 +99,8 @@ class LimiterCore(PermitBook):
     ) -> bool:
         """Take a permit back without a message; False if the client has to send one, because it is not attached."""
         self._expire(now)
-        client = self._clients.get(name)
-        if client is None or not client.attached or client.epoch != epoch:
+        client = self._attached(name, epoch)
+        if client is None:
             return False
         client.seen = now
         self._take_back(client, permit)
@@ -111,8 +111,8 @@ class LimiterCore(PermitBook):
     def heartbeat(self, now: float, poll: Poll) -> None:
         """A poll came, which may wait before it is answered: answering it later is no sign of life."""
         self._expire(now)
-        client = self._clients.get(poll.client)
-        if client is not None and client.attached and client.epoch == poll.epoch:
+        client = self._attached(poll.client, poll.epoch)
+        if client is not None:
             client.seen = now
 
     def poll(self, now: float, poll: Poll, came: float | None = None) -> LimiterReply:
@@ -121,8 +121,8 @@ class LimiterCore(PermitBook):
         ``came`` is when the poll came, if that was earlier than ``now``.
         """
         self.tick(now)
-        client = self._clients.get(poll.client)
-        if client is None or not client.attached or client.epoch != poll.epoch:
+        client = self._attached(poll.client, poll.epoch)
+        if client is None:
             return self._empty_reply(unknown=True)
         if poll.number < client.last_poll:
             return self._empty_reply()
@@ -135,19 +135,18 @@ class LimiterCore(PermitBook):
 
     def has_update(self, poll: Poll) -> bool:
         """True when a poll must return: a grant, new settings, or the client attached again or has to."""
-        client = self._clients.get(poll.client)
-        return (
-            client is None
-            or not client.attached
-            or client.epoch != poll.epoch
-            or client.last_poll >= poll.number
-            or client.has_update
-        )
+        client = self._attached(poll.client, poll.epoch)
+        return client is None or client.last_poll >= poll.number or client.has_update
 
     def clients(self) -> dict[str, int]:
         """The clients that may hold permits, with the numbers of their attachments: a successor learns from them."""
         known = {c.name: c.attached_by for c in self._clients.values() if c.leased and (c.attached or c.permits)}
         return {**self._unreported, **known}
+
+    def _attached(self, name: str, epoch: int) -> KnownClient | None:
+        """Return the client if this is its present attachment."""
+        client = self._clients.get(name)
+        return client if client is not None and client.attached and client.epoch == epoch else None
 
     def _detach(self, now: float, batch: Batch) -> None:
         self._unreported.pop(batch.client, None)

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll, Snapshot
+from sfusion_tools.limiter.record import LimiterRecord
 from sfusion_tools.limiter.settings import LimiterSettings, Share
 from sfusion_tools.runtime import runtime
 
@@ -104,15 +105,11 @@ class LimiterHost:
             self._wake()
         return snapshot
 
-    def clients(self) -> dict[str, int]:
-        """The clients that a successor has to learn from, with the numbers of their attachments."""
+    def record(self, actor: str, attaching: Batch | None = None) -> LimiterRecord:
+        """Return what a successor has to know; one client may be about to be attached."""
         with self._lock:
-            return self._core.clients()
-
-    def longest_lease(self) -> float:
-        """For how long a successor has to learn from clients that do not report."""
-        with self._lock:
-            return self._core.longest_lease(self._clock())
+            core = self._core
+            return LimiterRecord.of(actor, core.settings, core.clients(), core.longest_lease(self._clock()), attaching)
 
     def _wake_all(self, now: float) -> None:
         self._wake()

@@ -16,7 +16,7 @@ from sfusion_tools.limiter.book import Observer
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost, LocalTransport, RunningClock
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, Snapshot, packed, unpacked
-from sfusion_tools.limiter.record import LimiterRecord, RecordStore, learning_of
+from sfusion_tools.limiter.record import RecordStore, learning_of
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
 
 
@@ -61,8 +61,7 @@ class LimiterActor:
         return None
 
     def _record(self, attaching: Batch | None = None) -> None:
-        host = self._host
-        self._store.write(LimiterRecord.of(self._id, host.settings, host.clients(), host.longest_lease(), attaching))
+        self._store.write(self._host.record(self._id, attaching))
 
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def exchange(self, message: bytes) -> bytes:
