@@ -105,7 +105,8 @@ class LimiterCore(PermitBook):
         client.seen = now
         self._take_back(client, permit)
         self._adapt(now, succeeded, throttled)
-        self.tick(now)
+        if self._shares.waiting:
+            self.tick(now)
         return True
 
     def heartbeat(self, now: float, poll: Poll) -> None:
