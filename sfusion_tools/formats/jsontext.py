@@ -65,7 +65,7 @@ class JsonScan:
     broken_unicode: str = ""
     """A \\u that is not followed by four hexadecimal digits."""
     raw_control: bool = False
-    _size: int = 0
+    size: int = 0
 
     @property
     def text(self) -> str:
@@ -73,17 +73,13 @@ class JsonScan:
 
     def add(self, text: str) -> None:
         self.parts.append(text)
-        self._size += len(text)
-
-    @property
-    def size(self) -> int:
-        return self._size
+        self.size += len(text)
 
     def fail(self, found: str, expected: str) -> JsonScan:
         shown = json.dumps(found[:40], ensure_ascii=False)
         self.found = found
         self.expected = expected
-        self.fault = Flaw("bad_json", f"its JSON has {shown} at character {self._size}; expected {expected}")
+        self.fault = Flaw("bad_json", f"its JSON has {shown} at character {self.size}; expected {expected}")
         return self
 
     def cut(self) -> JsonScan:
@@ -93,7 +89,7 @@ class JsonScan:
 
     def repeat(self, outer: JsonScan) -> None:
         """Fail as the scan of a value around this one did, in which this one was open."""
-        self._size = outer._size - (self.start - outer.start)
+        self.size = outer.size - (self.start - outer.start)
         if outer.truncated:
             self.cut()
         else:

@@ -55,7 +55,7 @@ class PermitBook:
         self.updated: dict[str, None] = {}
         """Clients that have an update since ``take_updated``."""
         self._asking: set[str] = set()  # clients that ``take`` sent to the queue and whose batch is yet to come
-        self._granted = self._handed = self._expired = self._fenced = self._cancelled = self._dropped = 0
+        self._counts = dict.fromkeys(("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"), 0)
         self._width = Width(settings.rate_limit)
         self._unreported = dict(learn_from or {})
         self._learning = bool(self._unreported)
@@ -130,12 +130,7 @@ class PermitBook:
             holders={c.name: len(c.permits) for c in self._clients.values() if c.permits},
             waiters={c.name: len(c.tickets) for c in self._clients.values() if c.tickets},
             shares={s.name: ShareSnapshot(s.weight, s.out, len(s.waiters)) for s in self._shares},
-            granted=self._granted,
-            handed_on=self._handed,
-            expired=self._expired,
-            fenced=self._fenced,
-            cancelled=self._cancelled,
-            dropped=self._dropped,
+            **self._counts,
             learning=self.learning_at(now),
             incarnation=self.incarnation,
             lease=self.settings.lease,
@@ -164,7 +159,7 @@ class PermitBook:
         permit = f"{self.incarnation}-{self._next_permit}"
         self._next_permit += 1
         self._hold(now, client, permit, number, ticket)
-        self._granted += 1
+        self._counts["granted"] += 1
         self._record("granted", client, waiter=number, ticket=ticket, permit=permit)
         return permit
 
@@ -199,7 +194,7 @@ class PermitBook:
     def _take_back(self, client: KnownClient, permit: str) -> bool:
         released = self._release(client, permit)
         if not released:
-            self._fenced += 1
+            self._counts["fenced"] += 1
             self._record("fenced", client, permit=permit)
         return released
 
@@ -226,7 +221,7 @@ class PermitBook:
     def _cancel(self, client: KnownClient, number: int) -> None:
         ticket = client.tickets.get(number)
         if self._dequeue(client, number):
-            self._cancelled += 1
+            self._counts["cancelled"] += 1
             self._record("cancelled", client, waiter=number, ticket=ticket)
 
     def _drop_waiters(self, client: KnownClient) -> None:
@@ -268,13 +263,13 @@ class PermitBook:
         while self._expiries and self._expiries[0][0] <= now and self._next_expiry() <= now:
             _, name = heapq.heappop(self._expiries)
             self._release(self._permits[name].client, name, "expired")
-            self._expired += 1
+            self._counts["expired"] += 1
         if now < self._next_death:
             return
         for client in [c for c in self._clients.values() if c.leased and c.seen + c.lease <= now]:
             # It may only be stalled: with its next message it has to attach and report its state.
             self._set_attached(now, client, False)
-            self._dropped += len(client.tickets) + len(client.grants)
+            self._counts["dropped"] += len(client.tickets) + len(client.grants)
             self._drop_waiters(client)
             for _, permit in client.grants:
                 self._release(client, permit)  # it was never sent, so nobody uses it

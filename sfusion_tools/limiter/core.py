@@ -51,7 +51,7 @@ class LimiterCore(PermitBook):
         for number, permit in batch.handed:
             self._record("handed_on", client, waiter=number, ticket=client.tickets.get(number), permit=permit)
             self._dequeue(client, number)
-            self._handed += 1
+            self._counts["handed_on"] += 1
             if not self._renew(now, client, permit):
                 lost.append(permit)
         lost += [permit for permit in batch.release if not self._take_back(client, permit)]

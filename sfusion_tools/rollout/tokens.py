@@ -7,7 +7,6 @@ that turn: what follows the word is the same in both, and it is what the templat
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -58,65 +57,63 @@ class TokenRows:
         return len(self.ids) - self.prompt_len
 
 
-class TokenViews(ABC):
+class TokenViews:
     """The rows a trainer reads: each as a whole, and as prompt and response."""
 
-    @property
-    @abstractmethod
-    def rows(self) -> TokenRows: ...
+    _rows: TokenRows
 
     @property
     def input_ids(self) -> list[int]:
-        return list(self.rows.ids)
+        return list(self._rows.ids)
 
     @property
     def attention_mask(self) -> list[int]:
         """1 for every token; padding is up to the trainer."""
-        return [1] * len(self.rows.ids)
+        return [1] * len(self._rows.ids)
 
     @property
     def position_ids(self) -> list[int]:
-        return list(range(len(self.rows.ids)))
+        return list(range(len(self._rows.ids)))
 
     @property
     def loss_mask(self) -> list[int]:
         """1 for what the assistant generated; 0 for the prompt, tools, users and the tokens of the template."""
-        return list(self.rows.loss_mask)
+        return list(self._rows.loss_mask)
 
     @property
     def prompt_ids(self) -> list[int]:
         """The prompt, including the generation prompt."""
-        return self.rows.ids[: self.rows.prompt_len]
+        return self._rows.ids[: self._rows.prompt_len]
 
     @property
     def prompt_attention_mask(self) -> list[int]:
-        return self.attention_mask[: self.rows.prompt_len]
+        return self.attention_mask[: self._rows.prompt_len]
 
     @property
     def prompt_position_ids(self) -> list[int]:
-        return self.position_ids[: self.rows.prompt_len]
+        return self.position_ids[: self._rows.prompt_len]
 
     @property
     def prompt_loss_mask(self) -> list[int]:
-        return self.rows.loss_mask[: self.rows.prompt_len]
+        return self._rows.loss_mask[: self._rows.prompt_len]
 
     @property
     def response_ids(self) -> list[int]:
         """Everything after the prompt."""
-        return self.rows.ids[self.rows.prompt_len :]
+        return self._rows.ids[self._rows.prompt_len :]
 
     @property
     def response_attention_mask(self) -> list[int]:
-        return self.attention_mask[self.rows.prompt_len :]
+        return self.attention_mask[self._rows.prompt_len :]
 
     @property
     def response_position_ids(self) -> list[int]:
         """Position ids of the response; they continue those of the prompt."""
-        return self.position_ids[self.rows.prompt_len :]
+        return self.position_ids[self._rows.prompt_len :]
 
     @property
     def response_loss_mask(self) -> list[int]:
-        return self.rows.loss_mask[self.rows.prompt_len :]
+        return self._rows.loss_mask[self._rows.prompt_len :]
 
 
 def call_id(*parts: object) -> str:

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Protocol
 
 from sfusion_tools.formats import Parsed, ParsedCall, Problem, get_format
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.rollout.metrics import Refusal
 from sfusion_tools.rollout.tokens import call_id
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
@@ -27,6 +27,20 @@ _LONGEST_ID = 80
 """A longer id of the model's is not repeated in the reply."""
 TOLD_REFUSALS = 16
 """How many refused calls of a turn are answered one by one: a short text can hold thousands of them."""
+
+
+class Refusal(StrEnum):
+    """Why a call was answered without being executed."""
+
+    MALFORMED = "malformed"
+    UNKNOWN_TOOL = "unknown_tool"
+    BAD_ARGUMENTS = "bad_arguments"
+    TOO_MANY = "too_many_parallel_calls"
+
+    @property
+    def is_invalid(self) -> bool:
+        """True when the call itself was wrong: these count towards max_consecutive_invalid_calls."""
+        return self is not Refusal.TOO_MANY
 
 
 @dataclass(frozen=True)
