@@ -9,13 +9,7 @@ from typing import Any, Literal
 
 from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.errors import ConfigError, near
-from sfusion_tools.schemas import (
-    OpenAIFunctionParametersSchema,
-    OpenAIFunctionPropertySchema,
-    OpenAIFunctionSchema,
-    OpenAIFunctionToolSchema,
-    ToolResponse,
-)
+from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_tool
 
 Method = Literal["strict", "flexible"]
 METHODS: tuple[Method, ...] = ("strict", "flexible")
@@ -26,22 +20,11 @@ _NUMBER = re.compile(r"-?[$]?[0-9][0-9,]*(?:\.[0-9]+)?|-?\.[0-9]+")
 NO_IMPROVEMENT = -0.05
 """The reward of a step whose answer is no better than the previous one."""
 
-CALC_GSM8K_REWARD = OpenAIFunctionToolSchema(
-    type="function",
-    function=OpenAIFunctionSchema(
-        name="calc_gsm8k_reward",
-        description="A tool for calculating the reward of gsm8k",
-        parameters=OpenAIFunctionParametersSchema(
-            type="object",
-            properties={
-                "answer": OpenAIFunctionPropertySchema(
-                    type="string", description="The model's answer to the GSM8K math problem"
-                )
-            },
-            required=["answer"],
-        ),
-        strict=False,
-    ),
+CALC_GSM8K_REWARD = text_tool(
+    "calc_gsm8k_reward",
+    "A tool for calculating the reward of gsm8k",
+    "answer",
+    "The model's answer to the GSM8K math problem",
 )
 
 

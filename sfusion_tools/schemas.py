@@ -74,6 +74,17 @@ class OpenAIFunctionToolSchema(_Open):
     function: OpenAIFunctionSchema
 
 
+def text_tool(name: str, description: str, parameter: str, about: str) -> OpenAIFunctionToolSchema:
+    """Make the schema of a tool with one parameter, a text."""
+    parameters = OpenAIFunctionParametersSchema(
+        type="object",
+        properties={parameter: OpenAIFunctionPropertySchema(type="string", description=about)},
+        required=[parameter],
+    )
+    function = OpenAIFunctionSchema(name=name, description=description, parameters=parameters)
+    return OpenAIFunctionToolSchema(type="function", function=function)
+
+
 class OpenAIFunctionParsedSchema(ComparedByContent):
     """A call from the model's text, with arguments that are still JSON text."""
 

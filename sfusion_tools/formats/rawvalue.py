@@ -28,27 +28,28 @@ from .streamparser import StreamParser
 from .text_reader import Markers, Scan, TextReader, drop
 from .toolbox import Toolbox
 
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
+"""The tags around a call, which Hermes has too."""
 NAME = re.compile(r"[\w.:/-]+")
 PARTS_MARK = re.compile(r"<function[= ]|</?arg_(?:key|value)>", re.IGNORECASE)
 """The tags inside a call, of all families together: models mix them up."""
+_EDGES = Markers((CLOSE, OPEN))
 _PATIENCE = 200
 """How many tags to look at after a possible end before giving up the call: a stream is not held back for long."""
 NEVER = math.inf
 
 
 class RawTextParser(StreamParser):
-    """A parser for formats with raw values inside an outer pair of tags."""
+    """A parser for formats with raw values inside of calls."""
 
-    closing: ClassVar[str]
-    """The tag that ends a call."""
-    edges: ClassVar[Markers]
-    """Where the rest of a broken call ends; includes the closing tag."""
+    openers = (OPEN,)
 
     def give_up(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[None]:
         """Refuse the call and skip the rest of it."""
-        edge = yield from self.reader.before(self.edges, raw.append)
-        if edge == self.closing:
-            raw.append(self.reader.take(len(self.closing)))
+        edge = yield from self.reader.before(_EDGES, raw.append)
+        if edge == CLOSE:
+            raw.append(self.reader.take(len(CLOSE)))
         self.refuse(flaw, position=start, raw="".join(raw), name=name)
 
     def add_argument(self, arguments: dict[str, Any], name: str, key: str, text: str, what: str) -> Flaw | None:
@@ -64,6 +65,7 @@ class RawTextParser(StreamParser):
 class RawTextFormat(Format):
     """A format in which the values of a call are raw text."""
 
+    marks = (MARK, PARTS_MARK)
     argument: ClassVar[tuple[str, str, str]]
     """The text before each key, between key and value, and after the value."""
 

@@ -7,6 +7,7 @@ older than the client's last gets an empty reply that nobody waits for.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -151,7 +152,7 @@ def limiter_page(name: str, snapshot: Snapshot) -> str:
     }
     shares = snapshot.shares.items()
     weights = {name: share.weight for name, share in shares}
-    labelled = {
+    labelled: dict[str, tuple[str, Mapping[str, float]]] = {
         "share_weight": ("Weight by share; the empty one is that of clients without a share.", weights),
         "share_holds": ("Permits by share.", {name: share.in_use for name, share in shares}),
         "share_waits": ("Waiters by share.", {name: share.waiting for name, share in shares}),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from sfusion_tools.formats.callobject import UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import NOT_BEGUN, UNCLOSED, Flaw, scan_json
+from sfusion_tools.formats.rawvalue import CLOSE, MARK, OPEN
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
 _EDGES = Markers((OPEN, CLOSE))
 _NEXT = Markers((OPEN, CLOSE, "{", "["))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
 from sfusion_tools.formats.jsontext import NOT_BEGUN, Flaw
-from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser, TagSpec, read_tag_value
+from sfusion_tools.formats.rawvalue import CLOSE, NAME, OPEN, RawTextFormat, RawTextParser, TagSpec, read_tag_value
 from sfusion_tools.formats.text_reader import Markers, Scan
 
 FUNCTION, FUNCTION_END = "<function=", "</function>"
@@ -22,9 +21,6 @@ _SPEC = TagSpec(PARAMETER, PARAMETER_END, (PARAMETER, FUNCTION_END), (OPEN,), im
 class Qwen3CoderParser(RawTextParser):
     """Reads functions one by one; types come from the schema."""
 
-    openers = (OPEN,)
-    closing = CLOSE
-    edges = Markers((CLOSE, OPEN))
     silent = ("<|im_end|>", "<|endoftext|>")
 
     def opened(self, marker: str) -> Scan[None]:
@@ -139,7 +135,6 @@ def _without_layout(text: str, *, crlf: bool) -> str:
 class Qwen3Coder(RawTextFormat):
     name = "qwen3_coder"
     parser = Qwen3CoderParser
-    marks = (MARK, PARTS_MARK)
     argument = (PARAMETER, ">\n", f"\n{PARAMETER_END}\n")
     closing = CLOSE
 
