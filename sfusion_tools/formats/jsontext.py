@@ -26,7 +26,6 @@ _WORD = re.compile(r"[-+.\w]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _UNICODE = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_LETTER = re.compile(r"\\[bf][A-Za-z]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 _OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
@@ -273,9 +272,7 @@ def load(scan: JsonScan) -> Loaded | Flaw:
 def dump(value: Any) -> str:
     """Encode as models do; ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not look like LaTeX."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if "\\f" in text or "\\b" in text:
-        return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
-    return text
+    return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
 
 
 def _doubled(text: str, places: list[int]) -> str:
@@ -285,8 +282,6 @@ def _doubled(text: str, places: list[int]) -> str:
 
 def _odd_escape(text: str) -> str:
     """Return the first ``\\b`` or ``\\f`` before a letter, as in LaTeX with a single backslash."""
-    if not _LETTER.search(text):
-        return ""
     for match in _ESCAPE.finditer(text):
         if match[0] in ("\\b", "\\f") and text[match.end() : match.end() + 1].isalpha():
             return match[0]

@@ -16,8 +16,6 @@ from .text_reader import Scan, TextReader
 
 NOT_PYTHON = Flaw("bad_literal", "it is neither JSON nor a Python literal")
 
-_FEW_BITS = 2000
-"""An integer of fewer bits can be written under any limit that Python accepts."""
 
 _CODE = re.compile(r"""[^'"()\[\]{}]+""")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "'\""}
@@ -51,12 +49,6 @@ def decode_json(text: str) -> tuple[bool, Any]:
         raise
     except (ValueError, RecursionError):
         return False, None
-
-
-def decode_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that ``text`` encodes, or None; raises TooDeepError."""
-    _, value = decode_json(text)
-    return value if isinstance(value, dict) else None
 
 
 def decode_python(text: str) -> Any:
@@ -113,7 +105,7 @@ def is_json_tree(value: Any) -> bool:
         case None | bool():
             return True
         case int():
-            return value.bit_length() < _FEW_BITS or _has_digits(value)
+            return _has_digits(value)
         case float():
             return math.isfinite(value)
         case list():
