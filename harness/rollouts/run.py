@@ -18,7 +18,7 @@ from sfusion.fakes.sglang import FakeSGLang, Gsm8kSolver, Latency, Policy, WordP
 from sfusion.harness.real.targets.proxying import proxy_in_front_of
 from sfusion.harness.rollouts.dump_writer import StepDump, request_record, sample_record, sample_text
 from sfusion.harness.terminal import ProgressReporter
-from sfusion_tools.gsm8k import compute_score
+from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, RolloutLimits, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
