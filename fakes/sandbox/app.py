@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from pydantic import BaseModel
 
 from sfusion.fakes.sandbox import openapi
 from sfusion.fakes.sandbox import requests as known
 from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.profile import Profile
-from sfusion.fakes.sandbox.protocol import Executor, RunCode, RunJupyter
+from sfusion.fakes.sandbox.protocol import Executor, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
-from sfusion.fakes.sandbox.schema import Model
 from sfusion.fakes.sandbox.visit import GatedVisit
 from sfusion.fakes.wire import (
     AdminRoutes,
@@ -36,16 +36,13 @@ _PAGE = """<!doctype html>
 <a href="/openapi.json">openapi.json</a> says what it takes.</p></body>
 </html>
 """
-LONGEST_REMEMBERED = 4096
-"""Bytes of the longest request that is remembered, so that it is checked only once."""
-_USUAL_TYPES = None, "application/json"
-_DATASETS = {
-    "/list_ids": known.GET_PROMPTS,
-    "/get_prompts": known.GET_PROMPTS,
-    "/get_prompt_by_id": known.GET_PROMPT_BY_ID,
-    "/submit": known.SUBMIT,
-    "/get_metrics": known.GET_METRICS,
-    "/get_metrics_function": known.GET_METRICS_FUNCTION,
+_DATASETS: dict[str, type[BaseModel]] = {
+    "/list_ids": known.GetPromptsRequest,
+    "/get_prompts": known.GetPromptsRequest,
+    "/get_prompt_by_id": known.GetPromptByIdRequest,
+    "/submit": known.SubmitRequest,
+    "/get_metrics": known.GetMetricsRequest,
+    "/get_metrics_function": known.GetMetricsFunctionRequest,
 }
 
 
@@ -54,7 +51,7 @@ class RouteSpec:
     """What a route leads to: a page, or a checked body."""
 
     page: Callable[[], Answer] | None = None
-    model: Model | None = None
+    model: type[BaseModel] | None = None
     work: bool = False
     ping: bool = False
 
@@ -65,9 +62,9 @@ def _page() -> Answer:
 
 def _openapi(profile: Profile) -> Answer:
     run_code, run_jupyter = known.RUNS[profile]
-    posts: dict[str, tuple[Model, str | None]] = {
-        "/run_code": (run_code, "RunCodeResponse"),
-        "/run_jupyter": (run_jupyter, "RunJupyterResponse"),
+    posts: dict[str, tuple[type[BaseModel], type | None]] = {
+        "/run_code": (run_code, RunCodeAnswer),
+        "/run_jupyter": (run_jupyter, RunJupyterAnswer),
         **{path: (model, None) for path, model in _DATASETS.items()},
     }
     pages = {"/": "A page for people", "/v1/ping": "Is it alive", "/list_datasets": "The registered datasets"}
@@ -145,13 +142,11 @@ class SandboxVisit(GatedVisit):
             return Subject(f"{request.method} {request.path}", work=False)
         body, content_type = request.body, request.headers.get("Content-Type")
         try:
+            fields = self.fields = check_body(body, content_type, route.model)
             if not route.work:
-                self.fields = check_body(body, content_type, route.model)
                 return Subject(f"{request.method} {request.path}", work=False)
-            usual = len(body) <= LONGEST_REMEMBERED and content_type in _USUAL_TYPES
-            read = _remember_program if usual else _read_program
-            self.fields, subject = read(body, content_type, route.model)
-            return subject
+            code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
+            return Subject(call_of(code, body), True, fields.get("language", "python"), code)
         except Unusable as unusable:
             self.refusal = unusable.answer
             return Subject(digest_of(body), work=route.work)
@@ -173,13 +168,10 @@ class SandboxVisit(GatedVisit):
             await app.gate.spawn()
         execution.started()
         if "code" not in fields:
-            notebook = await app.executor.run_jupyter(RunJupyter(**deepcopy(fields)))
+            notebook = await app.executor.run_jupyter(RunJupyter(**fields))
             execution.finished()
             return render_run_jupyter(notebook)
-        request = RunCode(**fields)
-        # The fields are remembered, and an executor may change what it gets.
-        request.files, request.fetch_files = request.files.copy(), request.fetch_files.copy()
-        result = await app.executor.run_code(request)
+        result = await app.executor.run_code(RunCode(**fields))
         if app.gate.model.cores is not None and result.timed_out:
             execution.finished(stopped=True)  # perhaps for want of a core
         else:
@@ -187,20 +179,9 @@ class SandboxVisit(GatedVisit):
         return render_run_code(result)
 
 
-def _read_program(body: bytes, content_type: str | None, model: Model) -> tuple[dict[str, Any], Subject]:
-    """Return the fields of a request to run code, and what it is about; raise Unusable."""
-    fields = check_body(body, content_type, model)
-    code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
-    return fields, Subject(call_of(code, body), True, fields.get("language", "python"), code)
-
-
-# A load sends the same few programs again and again, and a retry its own.
-_remember_program = lru_cache(maxsize=512)(_read_program)
-
-
 def no_dataset(fields: dict[str, Any]) -> Answer:
     """The real server's answer about a dataset, or a class of them, that it does not have."""
-    kind = fields["config"]["dataset_type"]
+    kind = fields["config"].dataset_type
     detail = f"no eval class found for dataset {fields['dataset']}"
     if kind is not None:
         detail = f"eval class {kind} not found"

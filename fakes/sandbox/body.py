@@ -8,13 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from sfusion.fakes.sandbox.schema import Model, Problem, Refused, problem
 from sfusion.fakes.wire import Answer, dump_json
 
 T = TypeVar("T")
+Problem = dict[str, Any]
 
+_URL = "https://errors.pydantic.dev/2.6/v/"
 _DEEP = 400
 """Nesting beyond which it matters how much stack is left."""
 _DEEPEST = 970
@@ -31,15 +33,20 @@ class Unusable(Exception):
         self.answer = answer
 
 
-def check_body(body: bytes, content_type: str | None, model: Model) -> dict[str, Any]:
+def check_body(body: bytes, content_type: str | None, model: type[BaseModel]) -> dict[str, Any]:
     """Validate a body and return its fields; raise Unusable."""
     value = parse_body(body, content_type)
     if value is None:
-        raise Unusable(refuse([problem("missing", ("body",), "Field required", None)]))
+        missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
+        raise Unusable(refuse([missing | {"url": f"{_URL}missing"}]))
     try:
-        return model.check(value, ("body",))
-    except Refused as refused:
-        raise Unusable(refuse(refused.problems)) from None
+        return dict(model.model_validate(value, from_attributes=True))
+    except ValidationError as error:
+        problems: list[Problem] = [
+            {**found, "loc": ("body", *found["loc"]), "url": _URL + found["type"]}
+            for found in error.errors(include_url=False)
+        ]
+        raise Unusable(refuse(problems)) from None
 
 
 def parse_body(body: bytes, content_type: str | None) -> Any:

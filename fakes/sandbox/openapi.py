@@ -2,96 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from sfusion.fakes.sandbox.schema import Model
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
+
 from sfusion_tools._version import __version__
 
-_COMMAND = {
-    "title": "CommandRunResult",
-    "type": "object",
-    "required": ["status"],
-    "properties": {
-        "status": {"type": "string", "enum": ["Finished", "Error", "TimeLimitExceeded"]},
-        "execution_time": {"anyOf": [{"type": "number"}, {"type": "null"}]},
-        "return_code": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-        "stdout": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "stderr": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-    },
-}
-_STATUS = {"type": "string", "enum": ["Success", "Failed", "SandboxError"]}
-_MAYBE_COMMAND = {"anyOf": [{"$ref": "#/components/schemas/CommandRunResult"}, {"type": "null"}]}
-_POD = {"anyOf": [{"type": "string"}, {"type": "null"}]}
-_FILES = {"type": "object", "additionalProperties": {"type": "string"}}
-_RUN_CODE_RESPONSE = {
-    "title": "RunCodeResponse",
-    "type": "object",
-    "required": ["status", "message"],
-    "properties": {
-        "status": _STATUS,
-        "message": {"type": "string"},
-        "compile_result": _MAYBE_COMMAND,
-        "run_result": _MAYBE_COMMAND,
-        "executor_pod_name": _POD,
-        "files": _FILES,
-    },
-}
-_CELL = {
-    "title": "CellRunResult",
-    "type": "object",
-    "required": ["stdout", "stderr", "display", "error"],
-    "properties": {
-        "stdout": {"type": "string"},
-        "stderr": {"type": "string"},
-        "display": {"type": "array", "items": {"type": "object"}},
-        "error": {"type": "array", "items": {"type": "object"}},
-    },
-}
-_RUN_JUPYTER_RESPONSE = {
-    "title": "RunJupyterResponse",
-    "type": "object",
-    "required": ["status", "message"],
-    "properties": {
-        "status": _STATUS,
-        "message": {"type": "string"},
-        "driver": _MAYBE_COMMAND,
-        "cells": {"type": "array", "items": {"$ref": "#/components/schemas/CellRunResult"}},
-        "executor_pod_name": _POD,
-        "files": _FILES,
-    },
-}
-_VALIDATION = {
-    "title": "HTTPValidationError",
-    "type": "object",
-    "required": ["detail"],
-    "properties": {
-        "detail": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["type", "loc", "msg", "input"],
-                "properties": {
-                    "type": {"type": "string"},
-                    "loc": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}},
-                    "msg": {"type": "string"},
-                },
-            },
-        }
-    },
-}
-_DETAIL = {"title": "Detail", "type": "object", "required": ["detail"], "properties": {"detail": {"type": "string"}}}
+_REFERENCE = "#/components/schemas/{model}"
 
 
-def describe(posts: dict[str, tuple[Model, str | None]], pages: dict[str, str]) -> dict[str, Any]:
-    """Build the document from the POST routes (model, response schema) and the GET pages (summary)."""
-    schemas: dict[str, Any] = {
-        str(schema["title"]): schema
-        for schema in (_COMMAND, _RUN_CODE_RESPONSE, _CELL, _RUN_JUPYTER_RESPONSE, _VALIDATION, _DETAIL)
-    }
+@dataclass
+class Detail:
+    detail: str
+
+
+@dataclass
+class ValidationDetail:
+    type: str
+    loc: list[str | int]
+    msg: str
+
+
+@dataclass
+class HTTPValidationError:
+    detail: list[ValidationDetail]
+
+
+def describe(posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[str, str]) -> dict[str, Any]:
+    """Build the document from the POST routes (body, answer) and the GET pages (summary)."""
+    schemas: dict[str, Any] = {}
+
+    def content(kind: type) -> dict[str, Any]:
+        mode: JsonSchemaMode = "validation" if issubclass(kind, BaseModel) else "serialization"
+        schema = TypeAdapter(kind).json_schema(ref_template=_REFERENCE, mode=mode)
+        schemas.update(schema.pop("$defs", {}), **{kind.__name__: schema})
+        return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}}}
+
     paths: dict[str, Any] = {}
-    for path, (model, response) in posts.items():
-        schemas[model.name] = model.describe()
-        paths[path] = {"post": _post(model, response)}
+    for path, (model, answer) in posts.items():
+        answers = {
+            "200": ("Successful Response", answer),
+            "400": ("The body cannot be parsed, or the dataset is not there", Detail),
+            "422": ("Validation Error", HTTPValidationError),
+            "500": ("The request holds what no answer can echo", Detail),
+        }
+        responses = {status: {"description": text, **content(kind)} for status, (text, kind) in answers.items() if kind}
+        paths[path] = {"post": {"requestBody": {"required": True, **content(model)}, "responses": responses}}
     for path, summary in pages.items():
         paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "Successful Response"}}}}
     return {
@@ -100,25 +58,3 @@ def describe(posts: dict[str, tuple[Model, str | None]], pages: dict[str, str]) 
         "paths": paths,
         "components": {"schemas": schemas},
     }
-
-
-def _post(model: Model, response: str | None) -> dict[str, Any]:
-    responses: dict[str, Any] = {
-        "400": _answer("The body cannot be parsed, or the dataset is not there", "Detail"),
-        "422": _answer("Validation Error", "HTTPValidationError"),
-        "500": _answer("The request holds what no answer can echo", "Detail"),
-    }
-    if response is not None:
-        responses = {"200": _answer("Successful Response", response), **responses}
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.name}"}}},
-        },
-        "responses": responses,
-    }
-
-
-def _answer(description: str, schema: str) -> dict[str, Any]:
-    reference = {"$ref": f"#/components/schemas/{schema}"}
-    return {"description": description, "content": {"application/json": {"schema": reference}}}

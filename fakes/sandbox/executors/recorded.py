@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from pydantic import BaseModel
+
 from sfusion.fakes.errors import CassetteError
 from sfusion.fakes.faults import seconds
 from sfusion.fakes.sandbox.body import Unusable, check_body
@@ -23,13 +25,13 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyter,
     RunJupyterAnswer,
 )
-from sfusion.fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
+from sfusion.fakes.sandbox.requests import RunCodeRequest, RunJupyterRequest
 from sfusion.fakes.wire.message import json_line
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
 from sfusion_tools.wording import counted
 
-_MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
+_MODELS: dict[str, type[BaseModel]] = {"/run_code": RunCodeRequest, "/run_jupyter": RunJupyterRequest}
 
 
 @dataclass(slots=True)

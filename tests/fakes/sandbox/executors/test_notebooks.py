@@ -13,7 +13,7 @@ from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.executors.python import notebook as notebooks
 from sfusion.fakes.sandbox.protocol import RunJupyter
 from sfusion.fakes.sandbox.rendering import render_run_jupyter
-from sfusion.fakes.sandbox.requests import RUN_JUPYTER
+from sfusion.fakes.sandbox.requests import RunJupyterRequest
 from tests.fakes.sandbox.executors.calls import cells
 from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
@@ -110,9 +110,7 @@ async def test_the_driver_s_files_are_the_real_ones(builtin: PythonExecutor) -> 
     """Timeouts that were not sent are whole numbers in its input; its result cannot be fetched."""
     folder = "tmp/sandbox/configs"
     defaults = await builtin.run_jupyter(
-        RunJupyter(
-            **RUN_JUPYTER.check({"cells": [], "fetch_files": [f"{folder}/input.json", f"{folder}/output.json"]}, ())
-        )
+        RunJupyter(**dict(RunJupyterRequest(cells=[], fetch_files=[f"{folder}/input.json", f"{folder}/output.json"])))
     )
     assert list(defaults.files) == [f"{folder}/input.json"]
     written = base64.b64decode(defaults.files[f"{folder}/input.json"]).decode()
