@@ -16,11 +16,9 @@ from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamRe
 from sfusion.fakes.proxy.headers import forwarded, relayed
 from sfusion.fakes.proxy.ledger import ProxyLedger
 from sfusion.fakes.proxy.upstream import origin_form
-from sfusion.fakes.sandbox.gate import Gate
-from sfusion.fakes.sandbox.visit import GatedVisit
+from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.wire import (
     Access,
-    AdminRoutes,
     Answer,
     BrokenStream,
     Execution,
@@ -49,22 +47,15 @@ class ProxyApp:
 
     paths = _RUNS | _PINGS | _DATASETS
 
-    def __init__(
-        self,
-        forwarder: Forwarder,
-        gate: Gate,
-        ledger: ProxyLedger,
-        *,
-        headers: Mapping[str, str],
-        access: Access,
-    ) -> None:
+    access: Access
+    """Knows the token of the proxy."""
+
+    def __init__(self, forwarder: Forwarder, gate: Gate, ledger: ProxyLedger, *, headers: Mapping[str, str]) -> None:
         self.forwarder = forwarder
         self.gate = gate
         self.ledger = ledger
-        self.admin: AdminRoutes | None = None
         self.via = f"1.1 sfusion-{secrets.token_hex(4)}"
         self._headers = dict(headers)
-        self._access = access
 
     def visit(self, request: Request) -> ProxyVisit:
         return ProxyVisit(self, request)
@@ -81,7 +72,7 @@ class ProxyApp:
     def headers_for(self, request: Request) -> CIMultiDict[str]:
         """The headers of a client's request, as the upstream gets them."""
         # An Authorization with the token is meant for the proxy itself.
-        drop = "authorization" if self._access.is_authorized(request.headers) else ""
+        drop = "authorization" if self.access.is_authorized(request.headers) else ""
         headers = forwarded(request.headers, via=self.via, ours=self._ours(), drop=drop)
         if "Content-Length" in request.headers and len(request.body) >= WHOLE_BODY:
             headers["Content-Length"] = request.headers["Content-Length"]
@@ -95,8 +86,6 @@ class ProxyApp:
 class ProxyVisit(GatedVisit):
     """One request: forwarded, and its answer relayed."""
 
-    __slots__ = ("_app", "_execution")
-
     def __init__(self, app: ProxyApp, request: Request) -> None:
         super().__init__(request, app.gate)
         self._app = app
@@ -105,12 +94,10 @@ class ProxyVisit(GatedVisit):
         headers = request.headers
         self.reads_body = "Content-Length" in headers or "Transfer-Encoding" in headers
 
-    def describe(self) -> Subject | None:
+    def describe(self) -> Subject:
         """Find the call as the fake sandbox would; a request that is not understood goes by mark or digest."""
         request = self.request
         path, method, body = request.path, request.method, request.body
-        if self.admin:
-            return None
         if method != "POST" or path in _DATASETS:
             return Subject(f"{method} {path}", work=False)
         if path in _RUNS and request.rest is None:
@@ -126,9 +113,6 @@ class ProxyVisit(GatedVisit):
 
     async def answer(self, execution: Execution) -> Answer:
         app, request = self._app, self.request
-        if self.admin:
-            assert app.admin is not None
-            return app.admin.answer(request)
         if app.via in request.headers.get("Via", ""):
             return error_answer("the request has been here before: the upstream leads back to this proxy", 508)
         self._execution = execution

@@ -12,13 +12,11 @@ from pydantic import BaseModel
 from sfusion.fakes.sandbox import openapi
 from sfusion.fakes.sandbox import requests as known
 from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
-from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.sandbox.profile import Profile
 from sfusion.fakes.sandbox.protocol import Executor, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
-from sfusion.fakes.sandbox.visit import GatedVisit
 from sfusion.fakes.wire import (
-    AdminRoutes,
     Answer,
     Execution,
     Request,
@@ -99,7 +97,6 @@ class SandboxApp:
     def __init__(self, executor: Executor, gate: Gate, *, profile: Profile = "2026-07") -> None:
         self.executor = executor
         self.gate = gate
-        self.admin: AdminRoutes | None = None
         self.routes = _routes(profile)
         self.paths = self.routes.paths
 
@@ -114,27 +111,23 @@ class SandboxApp:
 class SandboxVisit(GatedVisit):
     """One request: its route is found at once, its body checked when it has been read."""
 
-    __slots__ = ("_app", "_route")
-
     def __init__(self, app: SandboxApp, request: Request) -> None:
         super().__init__(request, app.gate)
         self._app = app
         self._route: RouteSpec | None = None
-        if self.admin:
-            self.reads_body = True
-            return
+        self.refusal: Answer | None = None
+        """The answer, where it is known before anything runs."""
         found = app.routes.find(request.method, request.path, host=request.host, query=request.query)
         if isinstance(found, Answer):
             self.refusal = found
+            self.reads_body = False
         else:
             self._route = found
             self.ping = found.ping
             self.reads_body = found.model is not None
 
-    def describe(self) -> Subject | None:
+    def describe(self) -> Subject:
         """Check the body, and find out which call it belongs to."""
-        if self.admin:
-            return None
         request, route = self.request, self._route
         if route is None:
             return Subject(f"{request.method} elsewhere", work=False)
@@ -155,9 +148,7 @@ class SandboxVisit(GatedVisit):
         if self.refusal is not None:
             return self.refusal
         app, route, fields = self._app, self._route, self.fields
-        if route is None:
-            assert app.admin is not None
-            return app.admin.answer(self.request)
+        assert route is not None
         if route.page is not None:
             if route.ping:
                 await app.gate.wait_for_loop()

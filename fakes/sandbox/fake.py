@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from sfusion.fakes.errors import SandboxSetupError
-from sfusion.fakes.faults import Rule, read_rules
+from sfusion.fakes.faults import read_rules
 from sfusion.fakes.sandbox.app import SandboxApp
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate
@@ -15,7 +15,7 @@ from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
-from sfusion.fakes.wire import Access, AdminRoutes, EventSink, Served, WireServer
+from sfusion.fakes.wire import Served, ServerOptions
 from sfusion.fakes.wire.metrics import queue_family
 from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
 from sfusion_tools.errors import near
@@ -35,27 +35,17 @@ class FakeSandbox(Served):
         *,
         executor: str | Executor = "none",
         profile: Profile = "2026-07",
-        faults: Iterable[Rule | Mapping[str, Any]] = (),
         model: Any = None,
-        seed: int = 0,
-        host: str = "127.0.0.1",
-        port: int = 0,
         scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         cassette: Cassette | str | Path | None = None,
-        token: str | None = None,
-        require_token: bool = False,
-        allow_remote: bool = False,
-        allow_hosts: Iterable[str] = (),
-        allow_origins: Iterable[str] = (),
-        journal: EventSink | None = None,
-        access_log: Callable[[str], None] | None = None,
         event_log: EventLogPath | None = None,
+        **options: Unpack[ServerOptions],
     ) -> None:
         if profile not in PROFILES:
             raise SandboxSetupError(f"unknown profile {profile!r}; {near(profile, PROFILES)}")
         self.profile: Profile = profile
         self.model = read_model(model)
-        rules = read_rules(faults)
+        rules = read_rules(options.get("faults", ()))
         self._gate = Gate(self.model)
         self.executor_name = executor if isinstance(executor, str) else type(executor).__name__
         self.executor: Executor = (
@@ -63,29 +53,8 @@ class FakeSandbox(Served):
             if isinstance(executor, str)
             else executor
         )
-        access = Access(
-            host,
-            token=token,
-            require_token=require_token,
-            runs_code=self.executor.runs_code,
-            allow_remote=allow_remote,
-            allow_hosts=allow_hosts,
-            allow_origins=allow_origins,
-        )
         app = SandboxApp(self.executor, self._gate, profile=profile)
-        app.admin = AdminRoutes(self)
-        super().__init__(
-            WireServer(
-                app,
-                host=host,
-                port=port,
-                rules=rules,
-                seed=seed,
-                journal=journal,
-                access_log=access_log,
-                access=access,
-            )
-        )
+        super().__init__(app, rules, options, runs_code=self.executor.runs_code)
         if event_log is not None:
             self.server.request_log = RequestLog(event_log, lambda: self.url)
 

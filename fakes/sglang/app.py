@@ -11,7 +11,6 @@ from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.routes import Handlers, ModelInfo, refused
 from sfusion.fakes.wire import (
     MARK,
-    AdminRoutes,
     Answer,
     Execution,
     PlainVisit,
@@ -19,7 +18,6 @@ from sfusion.fakes.wire import (
     Routes,
     Subject,
     digest_of,
-    is_admin,
 )
 from sfusion.fakes.wire.app import Handler
 
@@ -34,8 +32,8 @@ class SGLangApp:
     """Serves an engine."""
 
     def __init__(self, engine: FakeSGLang, model: ModelInfo) -> None:
+        self.engine = engine
         self.handlers = Handlers(engine, model)
-        self.admin: AdminRoutes | None = None
         self._routes: Routes[Handler] = Routes(self.handlers.table)
         self.paths = self._routes.paths
 
@@ -58,18 +56,13 @@ class SGLangApp:
 class SGLangVisit(PlainVisit):
     """One request. Only generating is work; a call is known by its mark, its rid, or its body."""
 
-    __slots__ = ("_admin", "_app")
-
     def __init__(self, app: SGLangApp, request: Request) -> None:
         super().__init__(request)
         self._app = app
-        self._admin = app.admin if is_admin(request.path) else None
         self.ping = request.path in _PINGS
 
-    def describe(self) -> Subject | None:
+    def describe(self) -> Subject:
         request = self.request
-        if self._admin is not None:
-            return None
         if request.path not in _WORK or request.method not in ("POST", "PUT"):
             return Subject(f"{request.method} {request.path}", work=False)
         text = request.body.decode("utf-8", "replace")
@@ -79,8 +72,6 @@ class SGLangVisit(PlainVisit):
 
     async def answer(self, execution: Execution) -> Answer:
         request = self.request
-        if self._admin is not None:
-            return self._admin.answer(request)
         handler = self._app.find(request)
         if isinstance(handler, Answer):
             return handler

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from sfusion.fakes.errors import UnsafeBindError
 from sfusion.fakes.faults import Rule
@@ -15,7 +15,7 @@ from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
 from sfusion.fakes.sglang.parsers import Quirks
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.routes import ModelInfo
-from sfusion.fakes.wire import Access, AdminRoutes, Answer, EventSink, Request, Served, WireServer
+from sfusion.fakes.wire import Answer, Request, Served, ServerOptions, WireServer
 from sfusion.fakes.wire.metrics import queue_family
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
@@ -24,14 +24,14 @@ from sfusion_tools.hosts import is_loopback
 class _EngineServer(WireServer):
     """A server that crashes and restarts together with its engine."""
 
-    engine: FakeSGLang
+    app: SGLangApp
 
     def crash(self, *, restart_after: float | None = None) -> None:
         super().crash(restart_after=restart_after)
-        self.engine.crash()
+        self.app.engine.crash()
 
     async def restart(self) -> None:
-        self.engine.restart()
+        self.app.engine.restart()
         await super().restart()
 
 
@@ -47,31 +47,24 @@ class FakeSGLangServer(Served):
         self,
         policy: Policy | FakeSGLang | None = None,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
         tool_call_parser: str | None = "qwen25",
         reasoning_parser: str | None = None,
         quirks: Quirks = None,
         model: str = "fake-model",
         report_cache: bool = False,
-        faults: Iterable[Rule | Mapping[str, Any]] = (),
-        seed: int = 0,
-        token: str | None = None,
-        require_token: bool = False,
-        allow_remote: bool = False,
-        allow_hosts: Iterable[str] = (),
-        allow_origins: Iterable[str] = (),
-        journal: EventSink | None = None,
-        access_log: Callable[[str], None] | None = None,
+        **options: Unpack[ServerOptions],
     ) -> None:
-        if not allow_remote and not is_loopback(host):
+        host = options.get("host", "127.0.0.1")
+        if not options.get("allow_remote") and not is_loopback(host):
             raise UnsafeBindError(
                 f"{host} can be reached from other machines; give allow_remote (--allow-remote) if that is intended"
             )
         if isinstance(policy, FakeSGLang):
             self.engine = policy
         else:
-            self.engine = FakeSGLang(policy or Gsm8kSolver(), format=tool_call_parser or "qwen25", seed=seed)
+            self.engine = FakeSGLang(
+                policy or Gsm8kSolver(), format=tool_call_parser or "qwen25", seed=options.get("seed", 0)
+            )
         self.info = ModelInfo(
             name=model,
             tool_call_parser=tool_call_parser,
@@ -80,31 +73,12 @@ class FakeSGLangServer(Served):
             report_cache=report_cache,
         )
         self.app = SGLangApp(self.engine, self.info)
-        self.app.admin = AdminRoutes(self, {("PUT", "step"): self._set_step})
-        self.rules: list[Rule] = engine_rules(list(faults))
+        self.rules: list[Rule] = engine_rules(list(options.get("faults", ())))
         at_socket, in_engine = split(self.rules)
         if in_engine:
             self.engine.set_faults(in_engine)
-        access = Access(
-            host,
-            token=token,
-            require_token=require_token,
-            allow_remote=allow_remote,
-            allow_hosts=allow_hosts,
-            allow_origins=allow_origins,
-        )
-        server = _EngineServer(
-            self.app,
-            host=host,
-            port=port,
-            rules=at_socket,
-            seed=seed,
-            journal=journal,
-            access_log=access_log,
-            access=access,
-        )
-        server.engine = self.engine
-        super().__init__(server)
+        admin = {("PUT", "step"): self._set_step}
+        super().__init__(self.app, at_socket, options, routes=admin, server=_EngineServer)
 
     async def start(self) -> Self:
         self.app.handlers.exiting = False

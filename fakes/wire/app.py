@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from urllib.parse import quote, unquote
 
 from sfusion.fakes.wire.message import Answer
 
@@ -144,8 +144,6 @@ Handler = Callable[[Request], Awaitable[Answer]]
 class PlainVisit(ABC):
     """Defaults for a visit: every POST is work, everyone is admitted, content faults change nothing."""
 
-    __slots__ = ("ping", "reads_body", "request")
-
     def __init__(self, request: Request) -> None:
         self.request = request
         self.reads_body = request.method in ("POST", "PUT", "PATCH")
@@ -168,9 +166,22 @@ class PlainVisit(ABC):
         return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
 
 
-class _HandlerVisit(PlainVisit):
-    __slots__ = ("_handler",)
+class AdminVisit(PlainVisit):
+    """A request to an admin route, which faults never strike."""
 
+    def __init__(self, request: Request, admin: Callable[[Request], Answer]) -> None:
+        super().__init__(request)
+        self.reads_body = True
+        self._admin = admin
+
+    def describe(self) -> None:
+        return None
+
+    async def answer(self, execution: Execution) -> Answer:
+        return self._admin(self.request)
+
+
+class _HandlerVisit(PlainVisit):
     def __init__(self, request: Request, handler: Handler) -> None:
         super().__init__(request)
         self._handler = handler
@@ -194,3 +205,39 @@ class WireApp:
     def failure(self, error: Exception) -> Answer:
         """Starlette's plain 500."""
         return Answer.text("Internal Server Error", status=500)
+
+
+H = TypeVar("H")
+
+_NOT_FOUND = b'{"detail":"Not Found"}'
+_NOT_ALLOWED = b'{"detail":"Method Not Allowed"}'
+_SAFE_IN_LOCATION = ":/%#?=@[]!$&'()*+,"
+
+
+class Routes(Generic[H]):
+    """A table ``{path: {method: handler}}`` of exact paths; a handler can be any object."""
+
+    def __init__(self, table: Mapping[str, Mapping[str, H]]) -> None:
+        self._table = {path: dict(methods) for path, methods in table.items()}
+
+    @property
+    def paths(self) -> frozenset[str]:
+        return frozenset(self._table)
+
+    def find(self, method: str, path: str, *, host: str, query: str = "") -> H | Answer:
+        """The handler, or the answer that there is none. ``host`` is the Host header, or the server's address."""
+        methods = self._table.get(path)
+        if methods is None:
+            return self._elsewhere(path, host, query)
+        handler = methods.get(method)
+        if handler is None:
+            return Answer(status=405, body=_NOT_ALLOWED, headers=(("allow", ", ".join(sorted(methods))),))
+        return handler
+
+    def _elsewhere(self, path: str, host: str, query: str) -> Answer:
+        other = path.rstrip("/") if path.endswith("/") else path + "/"
+        if path != "/" and other in self._table:
+            url = f"http://{host}{other}" + (f"?{query}" if query else "")
+            location = quote(url, safe=_SAFE_IN_LOCATION)
+            return Answer(status=307, content_type=None, late_headers=(("location", location),))
+        return Answer(status=404, body=_NOT_FOUND)

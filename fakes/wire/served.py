@@ -5,16 +5,50 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypedDict, TypeVar
 
+from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults import Rule, read_rules
+from sfusion.fakes.wire.access import ADMIN, LONGEST_BODY, Access
+from sfusion.fakes.wire.app import App, Request
+from sfusion.fakes.wire.core import EventSink
 from sfusion.fakes.wire.ledger import Ledger
+from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.metrics import server_families
 from sfusion.fakes.wire.server import WireServer
-from sfusion_tools.exposition import MetricFamily, render
+from sfusion_tools.bounded_input import parse_json
+from sfusion_tools.errors import InputError, YamlError
+from sfusion_tools.exposition import CONTENT_TYPE, MetricFamily, render
+from sfusion_tools.marked_yaml import Marked, YamlLimits, YamlPlace, parse_marked
 
 T = TypeVar("T")
+Route = Callable[[Request], Answer]
+
+
+class ServerOptions(TypedDict, total=False):
+    """The keywords that every fake with a server takes."""
+
+    faults: Iterable[Rule | Mapping[str, Any]]
+    seed: int
+    """Of every random decision; 0 by default."""
+    host: str
+    port: int
+    """0, the default, is any free port."""
+    token: str | None
+    require_token: bool
+    """Every request but the ping needs the token."""
+    allow_remote: bool
+    """It may listen where other machines can reach it."""
+    allow_hosts: Iterable[str]
+    """Further names of the server."""
+    allow_origins: Iterable[str]
+    """Web pages that may use it."""
+    journal: EventSink | None
+    """Receives what happens, event by event."""
+    access_log: Callable[[str], None] | None
+    """Receives a line per request."""
 
 
 class Served:
@@ -24,8 +58,45 @@ class Served:
     nothing is left running when it ends.
     """
 
-    def __init__(self, server: WireServer) -> None:
-        self.server = server
+    def __init__(
+        self,
+        app: App,
+        rules: Iterable[Rule],
+        options: ServerOptions,
+        *,
+        runs_code: bool = False,
+        realm: str = "sfusion",
+        routes: Mapping[tuple[str, str], Route] | None = None,
+        server: type[WireServer] = WireServer,
+        **more: Any,
+    ) -> None:
+        """``routes`` are admin routes of this fake alone; ``more`` are further arguments of ``server``."""
+        unknown = options.keys() - ServerOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} got an unexpected keyword argument {min(unknown)!r}")
+        host = options.get("host", "127.0.0.1")
+        access = Access(
+            host,
+            token=options.get("token"),
+            require_token=options.get("require_token", False),
+            runs_code=runs_code,
+            allow_remote=options.get("allow_remote", False),
+            allow_hosts=options.get("allow_hosts", ()),
+            allow_origins=options.get("allow_origins", ()),
+            realm=realm,
+        )
+        self.server = server(
+            app,
+            host=host,
+            port=options.get("port", 0),
+            rules=rules,
+            seed=options.get("seed", 0),
+            journal=options.get("journal"),
+            access_log=options.get("access_log"),
+            access=access,
+            admin=AdminRoutes(self, routes or {}).answer,
+            **more,
+        )
         self._thread: _LoopThread | None = None
 
     async def start(self) -> Self:
@@ -194,3 +265,83 @@ class _LoopThread:
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+
+
+_LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)
+_LONGEST_DETAIL = 1000
+
+
+class AdminRoutes:
+    """Answers admin requests about one fake, which may add routes of its own."""
+
+    def __init__(self, fake: Served, more: Mapping[tuple[str, str], Route]) -> None:
+        self._fake = fake
+        self._routes: dict[tuple[str, str], Route] = {
+            ("GET", "state"): self._state,
+            ("GET", "faults"): self._faults,
+            ("PUT", "faults"): self._set_faults,
+            ("DELETE", "faults"): self._clear_faults,
+            ("GET", "ledger"): self._ledger,
+            ("GET", "metrics"): self._metrics,
+            ("POST", "reset"): self._reset,
+            **more,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        if request.rest is not None or len(request.body) > LONGEST_BODY:
+            return replace(_problem(f"the body is larger than {LONGEST_BODY:,} bytes", 413), close=True)
+        name = request.path.removeprefix(ADMIN)
+        route = self._routes.get((request.method, name))
+        if route is not None:
+            return route(request)
+        methods = sorted(method for method, route_name in self._routes if route_name == name)
+        if methods:
+            return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
+        known = ", ".join(sorted({route_name for _, route_name in self._routes}))
+        return Answer.json({"detail": f"there is no {request.path}; under {ADMIN} there are: {known}"}, 404)
+
+    def _state(self, request: Request) -> Answer:
+        return Answer.json(self._fake.state())
+
+    def _faults(self, request: Request) -> Answer:
+        return Answer.json(self._fake.faults())
+
+    def _set_faults(self, request: Request) -> Answer:
+        seed = None
+        try:
+            source = self._read(request.body)
+            if isinstance(source.data, dict) and "seed" in source.data:
+                seed = source.data.pop("seed")
+                if not isinstance(seed, int) or isinstance(seed, bool):
+                    raise FaultError(f"seed must be a whole number, found {seed!r}")
+            rules = self._fake.read_faults(source, where="body")
+        except (FaultError, YamlError) as error:
+            return _problem(str(error), 422)
+        self._fake.set_faults(rules, seed=seed)
+        return self._faults(request)
+
+    @staticmethod
+    def _read(body: bytes) -> Marked:
+        try:
+            return Marked(parse_json(body, "body"), {(): YamlPlace("body", 1)})
+        except InputError:
+            return parse_marked(body.decode("utf-8", "replace"), "body", _LIMITS)
+
+    def _clear_faults(self, request: Request) -> Answer:
+        self._fake.set_faults([])
+        return self._faults(request)
+
+    def _ledger(self, request: Request) -> Answer:
+        return Answer.json(self._fake.ledger.snapshot(calls="calls=0" not in request.query.split("&")))
+
+    def _metrics(self, request: Request) -> Answer:
+        return Answer.text(self._fake.metrics(), content_type=CONTENT_TYPE)
+
+    def _reset(self, request: Request) -> Answer:
+        self._fake.forget()
+        return Answer.json(self._fake.state())
+
+
+def _problem(text: str, status: int) -> Answer:
+    """An error, in which what was found is not repeated at any length."""
+    return Answer.json({"detail": text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " ..."}, status)
