@@ -1,4 +1,4 @@
-"""What a proxy does with a request: find out which call it is, forward it, relay the answer."""
+"""What a proxy does with a request: find out which call it is, forward it, relay the answer, and count all that."""
 
 from __future__ import annotations
 
@@ -6,27 +6,87 @@ import json
 import secrets
 import zlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from multidict import CIMultiDict
 
 from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply
-from sfusion.fakes.proxy.headers import forwarded, relayed
-from sfusion.fakes.proxy.ledger import ProxyLedger
-from sfusion.fakes.proxy.upstream import origin_form
+from sfusion.fakes.proxy.upstream import forwarded, origin_form, relayed
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.wire import (
     Access,
     Answer,
     BrokenStream,
+    CallRecord,
     Execution,
+    Ledger,
     Request,
     Subject,
     call_of,
     digest_of,
 )
+
+
+@dataclass(slots=True)
+class ForwardRecord(CallRecord):
+    """What the proxy knows about one call; null is what only the upstream knows."""
+
+    forwarded: int = 0
+    """Attempts that were forwarded."""
+    replied: int = 0
+    """Attempts that the upstream answered, whether or not the answer reached the client."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "arrived": self.arrived,
+            "forwarded": self.forwarded,
+            "replied": self.replied,
+            "started": None,
+            "finished": None,
+            "statuses": list(self.statuses),
+        }
+
+
+class ProxyLedger(Ledger):
+    """Counts over all requests for work that reached a proxy."""
+
+    record = ForwardRecord
+    calls: dict[str, ForwardRecord]  # type: ignore[assignment] # ``record`` makes them
+
+    def clear(self) -> None:
+        super().clear()
+        self.forwarded = 0
+        self.replied = 0
+        self.upstream_failed = 0
+        # Only the upstream knows these.
+        self.started = self.finished = self.executing = self.peak_executing = None  # type: ignore[assignment]
+
+    def start(self, call: str) -> None:
+        """Count an attempt that is forwarded."""
+        self.forwarded += 1
+        self._kept(call).forwarded += 1
+
+    def finish(self, call: str, *, completed: bool) -> None:
+        """Count an attempt that the upstream answered, or never will."""
+        if completed:
+            self.replied += 1
+            self._kept(call).replied += 1
+
+    def executions(self, call: str) -> None:  # type: ignore[override] # a number would be a guess
+        """Unknown: a request may have run without an answer, or been answered without running."""
+
+    def snapshot(self, *, calls: bool = True) -> dict[str, Any]:
+        data = super().snapshot(calls=calls)
+        counted = {"forwarded": self.forwarded, "replied": self.replied, "upstream_failed": self.upstream_failed}
+        return {"arrived": data.pop("arrived"), **counted, **data}
+
+    def _kept(self, call: str) -> ForwardRecord:
+        record = self._record(call)
+        assert isinstance(record, ForwardRecord)
+        return record
+
 
 PROXY_REALM = "sfusion proxy"
 """What a proxy calls itself when it asks for its token."""

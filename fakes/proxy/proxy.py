@@ -8,15 +8,15 @@ from typing import Any, Self, Unpack
 
 from sfusion.fakes.errors import BadUpstream, SandboxSetupError
 from sfusion.fakes.faults import read_rules
-from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp
+from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedger
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed
-from sfusion.fakes.proxy.ledger import ProxyLedger
 from sfusion.fakes.proxy.upstream import read_upstream
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.wire import Served, ServerOptions, WorkEvents
 from sfusion.fakes.wire.metrics import queue_family
 from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
+from sfusion.fakes.wire.served import server_of
 from sfusion_tools.exposition import MetricFamily, single
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
@@ -58,7 +58,8 @@ class FaultProxy(Served):
         self._ledger = ProxyLedger()
         forwarder = Forwarder(read_upstream(upstream), trust_env=trust_env)
         self._app = ProxyApp(forwarder, self._gate, self._ledger, headers=headers or {})
-        super().__init__(
+        server = server_of(
+            self,
             self._app,
             read_rules(options.get("faults", ())),
             options,
@@ -68,7 +69,8 @@ class FaultProxy(Served):
             work_events=_WORK_EVENTS,
             whole_body=WHOLE_BODY,
         )
-        self._app.access = self.server.access
+        super().__init__(server)
+        self._app.access = server.access
         if event_log is not None:
             self.server.request_log = RequestLog(event_log, lambda: self.upstream)
         self._check(forwarder)

@@ -1,4 +1,4 @@
-"""The routes of the fake sandbox: from a request to the real server's answer."""
+"""The routes of the fake sandbox, from a request to the real server's answer, and their OpenAPI description."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
-from sfusion.fakes.sandbox import openapi
 from sfusion.fakes.sandbox import requests as known
 from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
-from sfusion.fakes.sandbox.profile import Profile
-from sfusion.fakes.sandbox.protocol import Executor, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
+from sfusion.fakes.sandbox.protocol import Executor, Profile, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from sfusion.fakes.wire import (
     Answer,
@@ -25,6 +24,57 @@ from sfusion.fakes.wire import (
     call_of,
     digest_of,
 )
+from sfusion_tools._version import __version__
+
+_REFERENCE = "#/components/schemas/{model}"
+
+
+@dataclass
+class Detail:
+    detail: str
+
+
+@dataclass
+class ValidationDetail:
+    type: str
+    loc: list[str | int]
+    msg: str
+
+
+@dataclass
+class HTTPValidationError:
+    detail: list[ValidationDetail]
+
+
+def describe(posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[str, str]) -> dict[str, Any]:
+    """Build the document from the POST routes (body, answer) and the GET pages (summary)."""
+    schemas: dict[str, Any] = {}
+
+    def content(kind: type) -> dict[str, Any]:
+        mode: JsonSchemaMode = "validation" if issubclass(kind, BaseModel) else "serialization"
+        schema = TypeAdapter(kind).json_schema(ref_template=_REFERENCE, mode=mode)
+        schemas.update(schema.pop("$defs", {}), **{kind.__name__: schema})
+        return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}}}
+
+    paths: dict[str, Any] = {}
+    for path, (model, answer) in posts.items():
+        answers = {
+            "200": ("Successful Response", answer),
+            "400": ("The body cannot be parsed, or the dataset is not there", Detail),
+            "422": ("Validation Error", HTTPValidationError),
+            "500": ("The request holds what no answer can echo", Detail),
+        }
+        responses = {status: {"description": text, **content(kind)} for status, (text, kind) in answers.items() if kind}
+        paths[path] = {"post": {"requestBody": {"required": True, **content(model)}, "responses": responses}}
+    for path, summary in pages.items():
+        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "Successful Response"}}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Sandbox Fusion, faked by sfusion", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
 
 _PONG = Answer(body=b'"pong"')
 _PAGE = """<!doctype html>
@@ -66,7 +116,7 @@ def _openapi(profile: Profile) -> Answer:
         **{path: (model, None) for path, model in _DATASETS.items()},
     }
     pages = {"/": "A page for people", "/v1/ping": "Is it alive", "/list_datasets": "The registered datasets"}
-    return Answer.json(openapi.describe(posts, pages))
+    return Answer.json(describe(posts, pages))
 
 
 _HTML = RouteSpec(page=_page)

@@ -12,12 +12,12 @@ from sfusion.fakes.sandbox.app import SandboxApp
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import ProgramScript
-from sfusion.fakes.sandbox.protocol import Executor
+from sfusion.fakes.sandbox.protocol import PROFILES, Executor, Profile
 from sfusion.fakes.wire import Served, ServerOptions
 from sfusion.fakes.wire.metrics import queue_family
 from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
+from sfusion.fakes.wire.served import server_of
 from sfusion_tools.errors import near
 from sfusion_tools.exposition import MetricFamily
 
@@ -54,7 +54,7 @@ class FakeSandbox(Served):
             else executor
         )
         app = SandboxApp(self.executor, self._gate, profile=profile)
-        super().__init__(app, rules, options, runs_code=self.executor.runs_code)
+        super().__init__(server_of(self, app, rules, options, runs_code=self.executor.runs_code))
         if event_log is not None:
             self.server.request_log = RequestLog(event_log, lambda: self.url)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, create_model
 from pydantic_core import PydanticKnownError
 
-from sfusion.fakes.sandbox.profile import Profile
+from sfusion.fakes.sandbox.protocol import Profile
 
 # fmt: off
 Language = Literal[

@@ -22,13 +22,6 @@ from sfusion.fakes.sglang.answer_parts import (
     native_error,
     native_error_event,
 )
-from sfusion.fakes.sglang.bodies import (
-    AbortReq,
-    ContinueGenerationReqInput,
-    GenerateReqInput,
-    ParseFunctionCallReq,
-    PauseGenerationReqInput,
-)
 from sfusion.fakes.sglang.calls import CallPiece
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, StreamAborted, chat_body, is_error
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
@@ -37,7 +30,8 @@ from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.generation import StreamProgress
 from sfusion.fakes.sglang.keyed_digest import hex_id
-from sfusion.fakes.sglang.parsers import (
+from sfusion.fakes.sglang.protocol import JsonObject
+from sfusion.fakes.sglang.quirks import (
     Quirks,
     array_parser,
     call_parser,
@@ -45,10 +39,17 @@ from sfusion.fakes.sglang.parsers import (
     reasoning_parser,
     shown_name,
 )
-from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Reasoning
 from sfusion.fakes.sglang.requests import GenerateCall
-from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
+from sfusion.fakes.sglang.schema import (
+    AbortReq,
+    ChatCompletionRequest,
+    CompletionRequest,
+    ContinueGenerationReqInput,
+    GenerateReqInput,
+    ParseFunctionCallReq,
+    PauseGenerationReqInput,
+)
 from sfusion.fakes.sglang.validation import (
     Invalid,
     Unanswerable,

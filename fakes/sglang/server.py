@@ -11,12 +11,13 @@ from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.app import SGLangApp
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.faults import engine_rules, split
-from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
-from sfusion.fakes.sglang.parsers import Quirks
+from sfusion.fakes.sglang.policies import Gsm8kSolver
 from sfusion.fakes.sglang.protocol import Policy
+from sfusion.fakes.sglang.quirks import Quirks
 from sfusion.fakes.sglang.routes import ModelInfo
 from sfusion.fakes.wire import Answer, Request, Served, ServerOptions, WireServer
 from sfusion.fakes.wire.metrics import queue_family
+from sfusion.fakes.wire.served import server_of
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
 
@@ -78,7 +79,7 @@ class FakeSGLangServer(Served):
         if in_engine:
             self.engine.set_faults(in_engine)
         admin = {("PUT", "step"): self._set_step}
-        super().__init__(self.app, at_socket, options, routes=admin, server=_EngineServer)
+        super().__init__(server_of(self, self.app, at_socket, options, routes=admin, kind=_EngineServer))
 
     async def start(self) -> Self:
         self.app.handlers.exiting = False

@@ -58,45 +58,8 @@ class Served:
     nothing is left running when it ends.
     """
 
-    def __init__(
-        self,
-        app: App,
-        rules: Iterable[Rule],
-        options: ServerOptions,
-        *,
-        runs_code: bool = False,
-        realm: str = "sfusion",
-        routes: Mapping[tuple[str, str], Route] | None = None,
-        server: type[WireServer] = WireServer,
-        **more: Any,
-    ) -> None:
-        """``routes`` are admin routes of this fake alone; ``more`` are further arguments of ``server``."""
-        unknown = options.keys() - ServerOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{type(self).__name__} got an unexpected keyword argument {min(unknown)!r}")
-        host = options.get("host", "127.0.0.1")
-        access = Access(
-            host,
-            token=options.get("token"),
-            require_token=options.get("require_token", False),
-            runs_code=runs_code,
-            allow_remote=options.get("allow_remote", False),
-            allow_hosts=options.get("allow_hosts", ()),
-            allow_origins=options.get("allow_origins", ()),
-            realm=realm,
-        )
-        self.server = server(
-            app,
-            host=host,
-            port=options.get("port", 0),
-            rules=rules,
-            seed=options.get("seed", 0),
-            journal=options.get("journal"),
-            access_log=options.get("access_log"),
-            access=access,
-            admin=AdminRoutes(self, routes or {}).answer,
-            **more,
-        )
+    def __init__(self, server: WireServer) -> None:
+        self.server = server
         self._thread: _LoopThread | None = None
 
     async def start(self) -> Self:
@@ -230,6 +193,47 @@ class Served:
         if self._thread is None or self._thread.is_current():
             return action()
         return self._thread.wait_for(_later(action))
+
+
+def server_of(
+    fake: Served,
+    app: App,
+    rules: Iterable[Rule],
+    options: ServerOptions,
+    *,
+    runs_code: bool = False,
+    realm: str = "sfusion",
+    routes: Mapping[tuple[str, str], Route] | None = None,
+    kind: type[WireServer] = WireServer,
+    **more: Any,
+) -> WireServer:
+    """Make the server of a fake; ``routes`` are admin routes of its own, ``more`` are arguments of its ``kind``."""
+    unknown = options.keys() - ServerOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{type(fake).__name__} got an unexpected keyword argument {min(unknown)!r}")
+    host = options.get("host", "127.0.0.1")
+    access = Access(
+        host,
+        token=options.get("token"),
+        require_token=options.get("require_token", False),
+        runs_code=runs_code,
+        allow_remote=options.get("allow_remote", False),
+        allow_hosts=options.get("allow_hosts", ()),
+        allow_origins=options.get("allow_origins", ()),
+        realm=realm,
+    )
+    return kind(
+        app,
+        host=host,
+        port=options.get("port", 0),
+        rules=rules,
+        seed=options.get("seed", 0),
+        journal=options.get("journal"),
+        access_log=options.get("access_log"),
+        access=access,
+        admin=AdminRoutes(fake, routes or {}).answer,
+        **more,
+    )
 
 
 async def _later(action: Callable[[], T]) -> T:

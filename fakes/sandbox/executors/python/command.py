@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from sfusion.fakes.sandbox.protocol import CommandResult
 
 from .guard.spec import CommandReport, CommandSpec, ResourceBounds, UserKind
-from .output import Capture, capture, decoded
-from .packets import stream_pair
+from .output import Capture, capture, decoded, stream_pair
 from .spawner import Spawner
 
 logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")

@@ -17,8 +17,8 @@ import pytest
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, files, spawner
 from sfusion.fakes.sandbox.executors.python.command import Confinement
 from sfusion.fakes.sandbox.executors.python.executor import default_path
+from sfusion.fakes.sandbox.executors.python.files import HOME, TMP
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise, trees
-from sfusion.fakes.sandbox.executors.python.private import HOME, TMP
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
