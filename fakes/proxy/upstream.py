@@ -1,4 +1,4 @@
-"""The server that a proxy forwards to, with the secrets of its URL kept apart, and which headers pass to and from it."""
+"""The server that a proxy forwards to, with the secrets of its URL kept apart, and the headers that pass."""
 
 from __future__ import annotations
 

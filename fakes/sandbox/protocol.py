@@ -1,4 +1,4 @@
-"""What passes between the server and an executor: validated requests in, answers out, and which real server is imitated."""
+"""What passes between the server and an executor: validated requests in, answers out."""
 
 from __future__ import annotations
 

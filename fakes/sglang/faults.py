@@ -1,4 +1,4 @@
-"""Faults of an engine: the rules that both fakes share, the abort of a generation, and how they strike without a socket."""
+"""Faults of an engine: the rules that both fakes share, and the abort of a generation; how they strike the object."""
 
 from __future__ import annotations
 

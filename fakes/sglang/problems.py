@@ -251,8 +251,6 @@ TANK = Template(
 TEMPLATES = (BONUS, CHANGE, ROAD, EGGS, SAVINGS, SCORES, TANK)
 
 
-__all__ = ["INSTRUCTION", "SYSTEM_PROMPT", "WordProblem", "problems", "prompts"]
-
 SYSTEM_PROMPT = (
     "You are a math expert. You are given a question and you need to solve it step by step. Reasoning step by step "
     "before any tool call. You should use the `calc_gsm8k_reward` tool after step by step solving the question, before "

@@ -1,8 +1,8 @@
 """What sglang's parsers of JSON calls send while a text streams, and what they lose on the way.
 
 All of them work alike: they keep the text since the last call in a buffer, read its incomplete JSON again with every
-delta, send the name when it is known and then the arguments as far as two consecutive readings agree, which is one delta
-late.
+delta, send the name when it is known and then the arguments as far as two consecutive readings agree, which is one
+delta late.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.quirk_text import QuirkStream, held
-
-__all__ = ["BrokenJson", "partial_json"]
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"[^\s,\]}]*")
@@ -170,9 +168,6 @@ def _separator(text: str, at: int, closing: str, so_far: Any) -> int:
     if text[at] == closing:
         return at
     raise BrokenJson(text[at : at + 20])
-
-
-__all__ = ["Grammar", "JsonQuirkStream"]
 
 
 @dataclass

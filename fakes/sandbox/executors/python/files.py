@@ -1,4 +1,4 @@
-"""The directories and files of a request: writes its files there and reads the requested ones, never outside of them."""
+"""The directories of a request: writes its files there and reads the requested ones, never outside of them."""
 
 from __future__ import annotations
 
