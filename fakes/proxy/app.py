@@ -12,8 +12,7 @@ from typing import Any
 from multidict import CIMultiDict
 
 from sfusion.fakes.faults import ContentFault
-from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply
-from sfusion.fakes.proxy.upstream import forwarded, origin_form, relayed
+from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, origin_form, relayed
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.wire import (
     Access,

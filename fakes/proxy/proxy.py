@@ -9,14 +9,12 @@ from typing import Any, Self, Unpack
 from sfusion.fakes.errors import BadUpstream, SandboxSetupError
 from sfusion.fakes.faults import read_rules
 from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedger
-from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed
-from sfusion.fakes.proxy.upstream import read_upstream
+from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, read_upstream
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.wire import Served, ServerOptions, WorkEvents
-from sfusion.fakes.wire.metrics import queue_family
-from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
-from sfusion.fakes.wire.served import server_of
+from sfusion.fakes.wire.core import EventLogPath, RequestLog
+from sfusion.fakes.wire.served import queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})

@@ -1,25 +1,255 @@
-"""The fake sandbox in this process, started from async or from synchronous code."""
+"""The fake sandbox in this process: its routes, their OpenAPI description, and the server around them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Unpack
 
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
+
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import read_rules
-from sfusion.fakes.sandbox.app import SandboxApp
+from sfusion.fakes.sandbox import requests as known
+from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
-from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.sandbox.program import ProgramScript
-from sfusion.fakes.sandbox.protocol import PROFILES, Executor, Profile
-from sfusion.fakes.wire import Served, ServerOptions
-from sfusion.fakes.wire.metrics import queue_family
-from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
-from sfusion.fakes.wire.served import server_of
+from sfusion.fakes.sandbox.protocol import (
+    PROFILES,
+    Executor,
+    Profile,
+    RunCode,
+    RunCodeAnswer,
+    RunJupyter,
+    RunJupyterAnswer,
+)
+from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
+from sfusion.fakes.wire import (
+    Answer,
+    Execution,
+    Request,
+    Routes,
+    Served,
+    ServerOptions,
+    Subject,
+    call_of,
+    digest_of,
+)
+from sfusion.fakes.wire.core import EventLogPath, RequestLog
+from sfusion.fakes.wire.served import queue_family, server_of
+from sfusion_tools._version import __version__
 from sfusion_tools.errors import near
 from sfusion_tools.exposition import MetricFamily
+
+_REFERENCE = "#/components/schemas/{model}"
+
+
+@dataclass
+class Detail:
+    detail: str
+
+
+@dataclass
+class ValidationDetail:
+    type: str
+    loc: list[str | int]
+    msg: str
+
+
+@dataclass
+class HTTPValidationError:
+    detail: list[ValidationDetail]
+
+
+def describe(posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[str, str]) -> dict[str, Any]:
+    """Build the document from the POST routes (body, answer) and the GET pages (summary)."""
+    schemas: dict[str, Any] = {}
+
+    def content(kind: type) -> dict[str, Any]:
+        mode: JsonSchemaMode = "validation" if issubclass(kind, BaseModel) else "serialization"
+        schema = TypeAdapter(kind).json_schema(ref_template=_REFERENCE, mode=mode)
+        schemas.update(schema.pop("$defs", {}), **{kind.__name__: schema})
+        return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}}}
+
+    paths: dict[str, Any] = {}
+    for path, (model, answer) in posts.items():
+        answers = {
+            "200": ("Successful Response", answer),
+            "400": ("The body cannot be parsed, or the dataset is not there", Detail),
+            "422": ("Validation Error", HTTPValidationError),
+            "500": ("The request holds what no answer can echo", Detail),
+        }
+        responses = {status: {"description": text, **content(kind)} for status, (text, kind) in answers.items() if kind}
+        paths[path] = {"post": {"requestBody": {"required": True, **content(model)}, "responses": responses}}
+    for path, summary in pages.items():
+        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "Successful Response"}}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Sandbox Fusion, faked by sfusion", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+_PONG = Answer(body=b'"pong"')
+_PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Sandbox Fusion (faked by sfusion)</title></head>
+<body><p>This is a fake Sandbox Fusion. It serves <code>POST /run_code</code> and <code>POST /run_jupyter</code>;
+<a href="/openapi.json">openapi.json</a> says what it takes.</p></body>
+</html>
+"""
+_DATASETS: dict[str, type[BaseModel]] = {
+    "/list_ids": known.GetPromptsRequest,
+    "/get_prompts": known.GetPromptsRequest,
+    "/get_prompt_by_id": known.GetPromptByIdRequest,
+    "/submit": known.SubmitRequest,
+    "/get_metrics": known.GetMetricsRequest,
+    "/get_metrics_function": known.GetMetricsFunctionRequest,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSpec:
+    """What a route leads to: a page, or a checked body."""
+
+    page: Callable[[], Answer] | None = None
+    model: type[BaseModel] | None = None
+    work: bool = False
+    ping: bool = False
+
+
+def _page() -> Answer:
+    return Answer(body=_PAGE.encode(), content_type="text/html; charset=utf-8")
+
+
+def _openapi(profile: Profile) -> Answer:
+    run_code, run_jupyter = known.RUNS[profile]
+    posts: dict[str, tuple[type[BaseModel], type | None]] = {
+        "/run_code": (run_code, RunCodeAnswer),
+        "/run_jupyter": (run_jupyter, RunJupyterAnswer),
+        **{path: (model, None) for path, model in _DATASETS.items()},
+    }
+    pages = {"/": "A page for people", "/v1/ping": "Is it alive", "/list_datasets": "The registered datasets"}
+    return Answer.json(describe(posts, pages))
+
+
+_HTML = RouteSpec(page=_page)
+
+
+@lru_cache
+def _routes(profile: Profile) -> Routes[RouteSpec]:
+    run_code, run_jupyter = known.RUNS[profile]
+    schema = RouteSpec(page=lambda: _openapi(profile))
+    return Routes(
+        {
+            "/run_code": {"POST": RouteSpec(model=run_code, work=True)},
+            "/run_jupyter": {"POST": RouteSpec(model=run_jupyter, work=True)},
+            "/v1/ping": {"GET": RouteSpec(page=lambda: _PONG, ping=True)},
+            "/": {"GET": _HTML},
+            "/openapi.json": {"GET": schema, "HEAD": schema},
+            "/docs": {"GET": _HTML, "HEAD": _HTML},
+            "/redoc": {"GET": _HTML, "HEAD": _HTML},
+            "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
+            **{path: {"POST": RouteSpec(model=model)} for path, model in _DATASETS.items()},
+        }
+    )
+
+
+class SandboxApp:
+    """Everything between the wire and an executor."""
+
+    def __init__(self, executor: Executor, gate: Gate, *, profile: Profile = "2026-07") -> None:
+        self.executor = executor
+        self.gate = gate
+        self.routes = _routes(profile)
+        self.paths = self.routes.paths
+
+    def visit(self, request: Request) -> SandboxVisit:
+        return SandboxVisit(self, request)
+
+    def failure(self, error: Exception) -> Answer:
+        """Answer as the real server answers a bug of its own."""
+        return server_error(error, str(error))
+
+
+class SandboxVisit(GatedVisit):
+    """One request: its route is found at once, its body checked when it has been read."""
+
+    def __init__(self, app: SandboxApp, request: Request) -> None:
+        super().__init__(request, app.gate)
+        self._app = app
+        self._route: RouteSpec | None = None
+        self.refusal: Answer | None = None
+        """The answer, where it is known before anything runs."""
+        found = app.routes.find(request.method, request.path, host=request.host, query=request.query)
+        if isinstance(found, Answer):
+            self.refusal = found
+            self.reads_body = False
+        else:
+            self._route = found
+            self.ping = found.ping
+            self.reads_body = found.model is not None
+
+    def describe(self) -> Subject:
+        """Check the body, and find out which call it belongs to."""
+        request, route = self.request, self._route
+        if route is None:
+            return Subject(f"{request.method} elsewhere", work=False)
+        if route.model is None:
+            return Subject(f"{request.method} {request.path}", work=False)
+        body, content_type = request.body, request.headers.get("Content-Type")
+        try:
+            fields = self.fields = check_body(body, content_type, route.model)
+            if not route.work:
+                return Subject(f"{request.method} {request.path}", work=False)
+            code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
+            return Subject(call_of(code, body), True, fields.get("language", "python"), code)
+        except Unusable as unusable:
+            self.refusal = unusable.answer
+            return Subject(digest_of(body), work=route.work)
+
+    async def answer(self, execution: Execution) -> Answer:
+        if self.refusal is not None:
+            return self.refusal
+        app, route, fields = self._app, self._route, self.fields
+        assert route is not None
+        if route.page is not None:
+            if route.ping:
+                await app.gate.wait_for_loop()
+            return route.page()
+        if not route.work:
+            return no_dataset(fields)
+        if app.gate.model.spawn_cost:
+            await app.gate.spawn()
+        execution.started()
+        if "code" not in fields:
+            notebook = await app.executor.run_jupyter(RunJupyter(**fields))
+            execution.finished()
+            return render_run_jupyter(notebook)
+        result = await app.executor.run_code(RunCode(**fields))
+        if app.gate.model.cores is not None and result.timed_out:
+            execution.finished(stopped=True)  # perhaps for want of a core
+        else:
+            execution.finished()
+        return render_run_code(result)
+
+
+def no_dataset(fields: dict[str, Any]) -> Answer:
+    """The real server's answer about a dataset, or a class of them, that it does not have."""
+    kind = fields["config"].dataset_type
+    detail = f"no eval class found for dataset {fields['dataset']}"
+    if kind is not None:
+        detail = f"eval class {kind} not found"
+    try:
+        return Answer.json({"detail": detail}, status=400)
+    except UnicodeError as error:
+        return server_error(error, str(error))
 
 
 class FakeSandbox(Served):

@@ -13,12 +13,11 @@ from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.faults import EngineFaults
 from sfusion.fakes.sglang.generation import Generation, GenerationRequest, StreamProgress, output, steps_of
 from sfusion.fakes.sglang.keyed_digest import hex_id, whole
-from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
 from sfusion.fakes.sglang.rendering import read_ids, read_tools, render_reply
 from sfusion.fakes.sglang.requests import GenerateCall, requests_of
 from sfusion.fakes.sglang.sampling import end
-from sfusion.fakes.sglang.state import EngineRun, EngineSnapshot, State
+from sfusion.fakes.sglang.state import EngineRun, EngineSnapshot, Latency, State
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 

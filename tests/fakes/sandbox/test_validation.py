@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox import requests as known
-from sfusion.fakes.sandbox.app import no_dataset
 from sfusion.fakes.sandbox.body import Unusable, check_body, deeper_than, nesting
+from sfusion.fakes.sandbox.fake import no_dataset
 from sfusion.fakes.wire import Answer
 from tests.cases import every
 

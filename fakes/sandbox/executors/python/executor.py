@@ -23,13 +23,12 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
 )
 
-from .command import CommandRunner, Confinement, Workspace, logger
+from .command import CommandRunner, Confinement, Spawner, Workspace, logger
 from .files import WorkDirectory, make_room, needed_directories, private_directories
 from .guard.spec import Abilities, ResourceBounds, UserKind
 from .guard.trees import remove_tree
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import DRIVER_FOLDER, NotebookKind, installed_kind, run_notebook
-from .spawner import Spawner
 
 SIGNAL_SCOPE_VERSION = 6
 """The first version of Landlock that can block signals."""

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, output, packets
-from sfusion.fakes.sandbox.executors.python.output import (
+from sfusion.fakes.sandbox.executors.python.output import decoded
+from sfusion.fakes.sandbox.executors.python.packets import (
     PACKET,
     as_here,
     bytes_waiting,
-    decoded,
     is_large_write,
     packet_cost,
 )
