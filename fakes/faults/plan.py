@@ -114,8 +114,6 @@ class Fate:
     strike (an outage hits a long run that ends in it). A rule is counted once, whatever number of phases it has.
     """
 
-    __slots__ = ("_arrival", "_plan", "_rules", "_struck")
-
     def __init__(self, plan: FaultPlan, arrival: Arrival, rules: list[Rule]) -> None:
         self._plan = plan
         self._arrival = arrival

@@ -286,8 +286,6 @@ class Forwarder:
 class UpstreamReply:
     """An answer of the upstream: the head has arrived, the body may still be arriving."""
 
-    __slots__ = ("_done", "_gone", "_released", "failed", "response", "upstream")
-
     def __init__(self, response: aiohttp.ClientResponse, upstream: Upstream, done: Callable[[], None]) -> None:
         self.response = response
         self.upstream = upstream

@@ -13,7 +13,7 @@ from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, read_upstr
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.wire import Served, ServerOptions, WorkEvents
-from sfusion.fakes.wire.core import EventLogPath, RequestLog
+from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
 from sfusion.fakes.wire.served import queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 

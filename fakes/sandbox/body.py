@@ -1,22 +1,28 @@
-"""From the bytes of a request to validated fields, or to the answer that refuses them, as in FastAPI 0.103."""
+"""Bodies as in FastAPI 0.103: from bytes to validated fields or a refusal, and from results to an answer."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from sfusion.fakes.sandbox.protocol import RunCodeAnswer, RunJupyterAnswer
 from sfusion.fakes.wire import Answer, dump_json
 
 T = TypeVar("T")
 Problem = dict[str, Any]
 
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 _URL = "https://errors.pydantic.dev/2.6/v/"
+_NOT_FINITE = "Out of range float values are not JSON compliant"
+"""Newer versions of Python add the value to this message; the real server's does not."""
 _DEEP = 400
 """Nesting beyond which it matters how much stack is left."""
 _DEEPEST = 970
@@ -111,8 +117,18 @@ def refuse(problems: list[Problem]) -> Answer:
     except RecursionError as error:
         return server_error(error, "maximum recursion depth exceeded while encoding a JSON object")
     except ValueError as error:
-        # Newer versions of Python add the value to this message; the real server's does not.
-        return server_error(error, "Out of range float values are not JSON compliant")
+        return server_error(error, _NOT_FINITE)
+
+
+def render(answer: RunCodeAnswer | RunJupyterAnswer) -> Answer:
+    """The HTTP answer of an executor as the real server sends it: every key, nulls included, in its order."""
+    try:
+        return Answer.json(answer)
+    except UnicodeError as error:
+        # A lone surrogate, in code quoted by a message for example, cannot be sent; the real server fails on it.
+        return server_error(error, str(error))
+    except ValueError as error:
+        return server_error(error, _NOT_FINITE)
 
 
 def on_fresh_stack(work: Callable[[], T]) -> T:
@@ -152,25 +168,8 @@ def deeper_than(body: bytes, limit: int) -> bool:
     """True if the JSON text is nested deeper than ``limit``. Cheap unless it has that many brackets."""
     if body.count(b"[") + body.count(b"{") <= limit:
         return False
-    depth = 0
-    in_text = escaped = False
-    for byte in body:
-        if in_text:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_text = False
-        elif byte == 0x22:
-            in_text = True
-        elif byte in (0x5B, 0x7B):
-            depth += 1
-            if depth > limit:
-                return True
-        elif byte in (0x5D, 0x7D):
-            depth -= 1
-    return False
+    signs = _STRING.sub(b"", body)
+    return max(accumulate((sign in b"[{") - (sign in b"]}") for sign in signs)) > limit
 
 
 def nesting(value: Any) -> int:

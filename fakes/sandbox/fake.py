@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaMode
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import read_rules
 from sfusion.fakes.sandbox import requests as known
-from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
+from sfusion.fakes.sandbox.body import Unusable, check_body, render, server_error
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.sandbox.models import read_model
@@ -28,7 +28,6 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyter,
     RunJupyterAnswer,
 )
-from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from sfusion.fakes.wire import (
     Answer,
     Execution,
@@ -40,7 +39,7 @@ from sfusion.fakes.wire import (
     call_of,
     digest_of,
 )
-from sfusion.fakes.wire.core import EventLogPath, RequestLog
+from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
 from sfusion.fakes.wire.served import queue_family, server_of
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import near
@@ -231,13 +230,13 @@ class SandboxVisit(GatedVisit):
         if "code" not in fields:
             notebook = await app.executor.run_jupyter(RunJupyter(**fields))
             execution.finished()
-            return render_run_jupyter(notebook)
+            return render(notebook)
         result = await app.executor.run_code(RunCode(**fields))
         if app.gate.model.cores is not None and result.timed_out:
             execution.finished(stopped=True)  # perhaps for want of a core
         else:
             execution.finished()
-        return render_run_code(result)
+        return render(result)
 
 
 def no_dataset(fields: dict[str, Any]) -> Answer:

@@ -188,21 +188,8 @@ def _flag(text: str) -> bool:
     return text == "yes"
 
 
-_READERS: dict[str, Any] = {
-    "seconds": seconds,
-    "prints": str,
-    "early": str,
-    "errors": str,
-    "exit": int,
-    "raises": str,
-    "memory": int,
-    "reads_stdin": _flag,
-    "compile_seconds": seconds,
-    "compile_exit": int,
-    "compile_errors": str,
-    "sandbox_error": str,
-    "whole": _flag,
-}
+_BY_TYPE: dict[Any, Any] = {float: seconds, str: str, int: int, bool: _flag}
+_READERS = {name: _BY_TYPE[field.annotation] for name, field in ScriptedProgram.model_fields.items() if name != "files"}
 
 
 def _mistake(text: str) -> ScriptedProgram:

@@ -14,8 +14,6 @@ from sfusion.fakes.wire.message import Answer, chunk, render_head
 class Delivery:
     """Sends the answer to one request."""
 
-    __slots__ = ("_announce_close", "_connection", "_head_only")
-
     def __init__(self, connection: Connection, *, head_only: bool, announce_close: bool) -> None:
         self._connection = connection
         self._head_only = head_only

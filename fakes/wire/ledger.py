@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MOST_CALLS = 100_000
@@ -22,12 +22,7 @@ class CallRecord:
     """HTTP statuses sent, in order; 0 for an attempt that got none."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "arrived": self.arrived,
-            "started": self.started,
-            "finished": self.finished,
-            "statuses": list(self.statuses),
-        }
+        return asdict(self)
 
 
 class Ledger:

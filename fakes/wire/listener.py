@@ -6,7 +6,6 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
-from typing import Protocol
 
 from sfusion.fakes.errors import PortTaken, WireError
 
@@ -74,12 +73,6 @@ class Acceptor:
             connected.close()  # the client has disconnected already
 
 
-class _Server(Protocol):
-    """Accepts connections until it is closed."""
-
-    def close(self) -> None: ...
-
-
 class ListeningPort:
     """Holds a port: while it does not listen, connections are refused, and no other process can take the port."""
 
@@ -89,7 +82,7 @@ class ListeningPort:
         self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._take_port(port)
         self._holder: socket.socket | None = None
-        self._server: _Server | None = None
+        self._server: Acceptor | None = None
 
     @property
     def port(self) -> int:

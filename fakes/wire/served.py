@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from sfusion.fakes.errors import FaultError
@@ -76,9 +75,7 @@ class Served:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.stop(grace=1.0)
 
     def __enter__(self) -> Self:
@@ -91,9 +88,7 @@ class Served:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
             try:

@@ -164,28 +164,16 @@ class RecordedExecutor:
         body = await self._play("/run_code", asdict(request))
         if isinstance(body, str):
             return RunCodeAnswer("SandboxError", body)
-        return RunCodeAnswer(
-            status=body["status"],
-            message=body["message"],
-            compile_result=_result(body["compile_result"]),
-            run_result=_result(body["run_result"]),
-            executor_pod_name=body["executor_pod_name"],
-            files=body["files"],
-        )
+        results = {name: _result(body[name]) for name in ("compile_result", "run_result")}
+        return RunCodeAnswer(**body | results)
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
         """Return the recorded answer, or a SandboxError that names what is missing."""
         body = await self._play("/run_jupyter", asdict(request))
         if isinstance(body, str):
             return RunJupyterAnswer("SandboxError", body)
-        return RunJupyterAnswer(
-            status=body["status"],
-            message=body["message"],
-            driver=_result(body["driver"]),
-            cells=[CellResult(**cell) for cell in body["cells"]],
-            executor_pod_name=body["executor_pod_name"],
-            files=body["files"],
-        )
+        cells = [CellResult(**cell) for cell in body["cells"]]
+        return RunJupyterAnswer(**body | {"driver": _result(body["driver"]), "cells": cells})
 
     async def aclose(self) -> None:
         """Do nothing: no program runs."""

@@ -11,8 +11,8 @@ import aiohttp
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.wire.core import RequestLog
 from sfusion.fakes.wire.message import Answer
+from sfusion.fakes.wire.request_log import RequestLog
 from sfusion.harness.logs import LoggedCall, read_records
 from tests.sfusion_tools.sandbox.helpers import until
 

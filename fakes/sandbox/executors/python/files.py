@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from .guard.trees import LOCK, PREFIX, remove_tree
 
@@ -137,9 +136,7 @@ class WorkDirectory:
     async def __aenter__(self) -> WorkDirectory:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         """Remove everything, in a thread because a program may have made a hundred thousand files."""
         if not await asyncio.to_thread(remove_tree, self.outer):
             logger.warning("could not remove all that a program left in %s", self.outer)

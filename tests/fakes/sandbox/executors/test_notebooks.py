@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from sfusion.fakes.sandbox.body import render
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.executors.python import notebook as notebooks
 from sfusion.fakes.sandbox.protocol import RunJupyter
-from sfusion.fakes.sandbox.rendering import render_run_jupyter
 from sfusion.fakes.sandbox.requests import RunJupyterRequest
 from tests.fakes.sandbox.executors.calls import cells
 from tests.fakes.sandbox.executors.conftest import on_linux
@@ -167,7 +167,7 @@ async def test_what_models_write_in_notebooks_works_in_the_builtin_runner(builti
     assert "Cell magic `%%nothing` not found" in answer.cells[12].stderr
     assert answer.cells[13].error[0]["ename"] == "CalledProcessError"
     assert shown[14] == ["14"]
-    render_run_jupyter(answer)  # nothing in it fails to become UTF-8
+    render(answer)  # nothing in it fails to become UTF-8
 
 
 @on_linux
