@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
 from sfusion.fakes.sandbox.spoil import spoil
-from sfusion.fakes.wire import Answer, PlainVisit, Request
+from sfusion.fakes.wire import Answer, Request, Visit
 
 
 class Gate:
@@ -147,7 +147,7 @@ def turned_away(status: int, retry_after: float | None) -> Answer:
     return Answer.json({"detail": phrase}, status=status, headers=headers)
 
 
-class GatedVisit(PlainVisit):
+class GatedVisit(Visit):
     """A request to the fake sandbox or to a proxy, which a gate lets in."""
 
     def __init__(self, request: Request, gate: Gate) -> None:

@@ -6,6 +6,7 @@ names, types and order. Fields that a fake cannot use are here because the real 
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -349,19 +350,8 @@ class GenerateReqInput:
     return_prompt_token_ids: bool = False
 
     def call(self) -> GenerateCall:
-        return GenerateCall(
-            text=self.text,
-            input_ids=self.input_ids,
-            sampling_params=self.sampling_params,
-            return_logprob=self.return_logprob,
-            logprob_start_len=self.logprob_start_len,
-            top_logprobs_num=self.top_logprobs_num,
-            token_ids_logprob=self.token_ids_logprob,
-            return_text_in_logprobs=self.return_text_in_logprobs,
-            stream=self.stream,
-            rid=self.rid,
-            return_prompt_token_ids=self.return_prompt_token_ids,
-        )
+        given = {field.name: getattr(self, field.name) for field in fields(GenerateCall) if hasattr(self, field.name)}
+        return GenerateCall(**given)
 
 
 @dataclass(config=ConfigDict(extra="ignore"))

@@ -20,12 +20,12 @@ from sfusion.fakes.wire import (
     MARK,
     Answer,
     Execution,
-    PlainVisit,
     Request,
     Routes,
     Served,
     ServerOptions,
     Subject,
+    Visit,
     WireServer,
     digest_of,
 )
@@ -66,7 +66,7 @@ class SGLangApp:
         return self._routes.find(request.method, request.path, host=request.host, query=request.query)
 
 
-class SGLangVisit(PlainVisit):
+class SGLangVisit(Visit):
     """One request. Only generating is work; a call is known by its mark, its rid, or its body."""
 
     def __init__(self, app: SGLangApp, request: Request) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 
 from sfusion.fakes.sglang.keyed_digest import Key, draw
@@ -148,19 +148,8 @@ class State:
         self.restarts += 1
 
     def snapshot(self) -> EngineSnapshot:
-        return EngineSnapshot(
-            up=self.up,
-            paused=self.paused,
-            running=self.running,
-            waiting=len(self.waiting),
-            finished=self.finished,
-            aborted=self.aborted,
-            refused=self.refused,
-            failed=self.failed,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            restarts=self.restarts,
-        )
+        named = {field.name: getattr(self, field.name) for field in fields(EngineSnapshot)}
+        return EngineSnapshot(**named | {"waiting": len(self.waiting)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,23 +76,33 @@ class Execution(Protocol):
         """The work has no result; write why to the journal."""
 
 
-class Visit(Protocol):
-    """One request to an app, with what the app learns about it. The server calls each method at most once."""
+class Visit(ABC):
+    """One request to an app, with what the app learns about it. The server calls each method at most once.
 
-    reads_body: bool
-    """The body must be read before the request can be answered."""
-    ping: bool
-    """This is the health check, which a wedged server may still answer."""
+    By default every POST is work, everyone is admitted, and content faults change nothing.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.reads_body = request.method in ("POST", "PUT", "PATCH")
+        """The body must be read before the request can be answered."""
+        self.ping = False
+        """This is the health check, which a wedged server may still answer."""
 
     def describe(self) -> Subject | None:
         """Say what the request is about, once its body is there; None (admin) exempts it from faults and ledger."""
+        body = self.request.body
+        return Subject(call_of(body.decode("utf-8", "replace"), body), work=self.request.method == "POST")
 
     async def admit(self) -> Answer | None:
         """Admit a request for work, now or later, or turn it away with an answer."""
+        return None
 
     def leave(self) -> None:
         """End a request that was admitted."""
+        return
 
+    @abstractmethod
     async def answer(self, execution: Execution) -> Answer:
         """Return the answer when nothing goes wrong; exceptions become the app's ``failure``."""
 
@@ -101,6 +111,10 @@ class Visit(Protocol):
 
         ``answer`` is None when nothing was executed.
         """
+        return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
+
+
+PlainVisit = Visit
 
 
 class App(Protocol):
@@ -141,32 +155,7 @@ def call_of(text: str, body: bytes) -> str:
 Handler = Callable[[Request], Awaitable[Answer]]
 
 
-class PlainVisit(ABC):
-    """Defaults for a visit: every POST is work, everyone is admitted, content faults change nothing."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.reads_body = request.method in ("POST", "PUT", "PATCH")
-        self.ping = False
-
-    def describe(self) -> Subject | None:
-        body = self.request.body
-        return Subject(call_of(body.decode("utf-8", "replace"), body), work=self.request.method == "POST")
-
-    async def admit(self) -> Answer | None:
-        return None
-
-    def leave(self) -> None:
-        return None
-
-    @abstractmethod
-    async def answer(self, execution: Execution) -> Answer: ...
-
-    def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
-        return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
-
-
-class AdminVisit(PlainVisit):
+class AdminVisit(Visit):
     """A request to an admin route, which faults never strike."""
 
     def __init__(self, request: Request, admin: Callable[[Request], Answer]) -> None:
@@ -181,7 +170,7 @@ class AdminVisit(PlainVisit):
         return self._admin(self.request)
 
 
-class _HandlerVisit(PlainVisit):
+class _HandlerVisit(Visit):
     def __init__(self, request: Request, handler: Handler) -> None:
         super().__init__(request)
         self._handler = handler
