@@ -6,14 +6,17 @@ import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from email.message import Message
 from itertools import accumulate
+from json.encoder import encode_basestring as quoted
+from math import isfinite
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from sfusion.fakes.sandbox.protocol import RunCodeAnswer, RunJupyterAnswer
+from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
 from sfusion.fakes.wire import Answer, dump_json
 
 T = TypeVar("T")
@@ -46,7 +49,7 @@ def check_body(body: bytes, content_type: str | None, model: type[BaseModel]) ->
         missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
         raise Unusable(refuse([missing | {"url": f"{_URL}missing"}]))
     try:
-        return dict(model.model_validate(value, from_attributes=True))
+        return model.model_validate(value, from_attributes=True).__dict__
     except ValidationError as error:
         problems: list[Problem] = [
             {**found, "loc": ("body", *found["loc"]), "url": _URL + found["type"]}
@@ -123,12 +126,38 @@ def refuse(problems: list[Problem]) -> Answer:
 def render(answer: RunCodeAnswer | RunJupyterAnswer) -> Answer:
     """The HTTP answer of an executor as the real server sends it: every key, nulls included, in its order."""
     try:
-        return Answer.json(answer)
+        if isinstance(answer, RunCodeAnswer):
+            return Answer(body=_run_code_text(answer).encode())
+        return Answer.json(asdict(answer))
     except UnicodeError as error:
         # A lone surrogate, in code quoted by a message for example, cannot be sent; the real server fails on it.
         return server_error(error, str(error))
     except ValueError as error:
         return server_error(error, _NOT_FINITE)
+
+
+def _run_code_text(answer: RunCodeAnswer) -> str:
+    """Formatted by hand: this is the hot path of the fake."""
+    ran, compiled = answer.run_result, answer.compile_result
+    pod = "null" if answer.executor_pod_name is None else quoted(answer.executor_pod_name)
+    files = "{}" if not answer.files else json.dumps(answer.files, ensure_ascii=False, separators=(",", ":"))
+    return (
+        f'{{"status":"{answer.status}","message":{quoted(answer.message)},'
+        f'"compile_result":{"null" if compiled is None else _command_text(compiled)},'
+        f'"run_result":{"null" if ran is None else _command_text(ran)},'
+        f'"executor_pod_name":{pod},"files":{files}}}'
+    )
+
+
+def _command_text(result: CommandResult) -> str:
+    took, code, out, err = result.execution_time, result.return_code, result.stdout, result.stderr
+    if took is not None and not isfinite(took):
+        raise ValueError(_NOT_FINITE)
+    return (
+        f'{{"status":"{result.status}","execution_time":{"null" if took is None else repr(took)},'
+        f'"return_code":{"null" if code is None else code},'
+        f'"stdout":{"null" if out is None else quoted(out)},"stderr":{"null" if err is None else quoted(err)}}}'
+    )
 
 
 def on_fresh_stack(work: Callable[[], T]) -> T:
@@ -149,19 +178,10 @@ def echo(one: Problem) -> Problem:
 
 def server_error(error: BaseException, detail: str) -> Answer:
     """The real server's answer to a bug of its own, without paths of this machine."""
+    detail = detail.encode("utf-8", "backslashreplace").decode()  # lone surrogates, which UTF-8 cannot encode
     lines = ["Traceback (most recent call last):", f"{type(error).__name__}: {detail}", ""]
-    body = dump_json(printable({"detail": detail, "traceback": lines}))
     # Starlette raises the error again after this answer, and uvicorn then closes without announcing it.
-    return Answer(status=500, body=body, close=True)
-
-
-def printable(value: Any) -> Any:
-    """Escape lone surrogates, which UTF-8 cannot encode."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, list):
-        return [printable(one) for one in value]
-    return {key: printable(one) for key, one in value.items()}
+    return Answer(status=500, body=dump_json({"detail": detail, "traceback": lines}), close=True)
 
 
 def deeper_than(body: bytes, limit: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -103,6 +104,9 @@ _PAGE = """<!doctype html>
 <a href="/openapi.json">openapi.json</a> says what it takes.</p></body>
 </html>
 """
+LONGEST_REMEMBERED = 4096
+"""Bytes of the longest request that is remembered, so that it is checked only once."""
+_USUAL_TYPES = None, "application/json"
 _DATASETS: dict[str, type[BaseModel]] = {
     "/list_ids": known.GetPromptsRequest,
     "/get_prompts": known.GetPromptsRequest,
@@ -204,11 +208,13 @@ class SandboxVisit(GatedVisit):
             return Subject(f"{request.method} {request.path}", work=False)
         body, content_type = request.body, request.headers.get("Content-Type")
         try:
-            fields = self.fields = check_body(body, content_type, route.model)
             if not route.work:
+                self.fields = check_body(body, content_type, route.model)
                 return Subject(f"{request.method} {request.path}", work=False)
-            code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
-            return Subject(call_of(code, body), True, fields.get("language", "python"), code)
+            usual = len(body) <= LONGEST_REMEMBERED and content_type in _USUAL_TYPES
+            read = _remember_program if usual else _read_program
+            self.fields, subject = read(body, content_type, route.model)
+            return subject
         except Unusable as unusable:
             self.refusal = unusable.answer
             return Subject(digest_of(body), work=route.work)
@@ -228,15 +234,28 @@ class SandboxVisit(GatedVisit):
             await app.gate.spawn()
         execution.started()
         if "code" not in fields:
-            notebook = await app.executor.run_jupyter(RunJupyter(**fields))
+            notebook = await app.executor.run_jupyter(RunJupyter(**deepcopy(fields)))
             execution.finished()
             return render(notebook)
-        result = await app.executor.run_code(RunCode(**fields))
+        # The fields are remembered, and an executor may change what it gets.
+        copied = {**fields, "files": fields["files"].copy(), "fetch_files": fields["fetch_files"].copy()}
+        result = await app.executor.run_code(RunCode(**copied))
         if app.gate.model.cores is not None and result.timed_out:
             execution.finished(stopped=True)  # perhaps for want of a core
         else:
             execution.finished()
         return render(result)
+
+
+def _read_program(body: bytes, content_type: str | None, model: type[BaseModel]) -> tuple[dict[str, Any], Subject]:
+    """Return the fields of a request to run code, and what it is about; raise Unusable."""
+    fields = check_body(body, content_type, model)
+    code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
+    return fields, Subject(call_of(code, body), True, fields.get("language", "python"), code)
+
+
+# A load sends the same few programs again and again, and a retry its own.
+_remember_program = lru_cache(maxsize=512)(_read_program)
 
 
 def no_dataset(fields: dict[str, Any]) -> Answer:

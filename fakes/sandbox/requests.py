@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, create_model
+from pydantic import BaseModel, BeforeValidator, Field, create_model
 from pydantic_core import PydanticKnownError
 
 from sfusion.fakes.sandbox.protocol import Profile
@@ -62,8 +62,8 @@ class RunCodeRequest(BaseModel):
     code: str
     stdin: str | None = None
     language: Language
-    files: dict[str, str | None] = {}
-    fetch_files: list[str] = []
+    files: dict[str, str | None] = Field(default_factory=dict)
+    fetch_files: list[str] = Field(default_factory=list)
 
 
 class RunJupyterRequest(BaseModel):
@@ -73,8 +73,8 @@ class RunJupyterRequest(BaseModel):
     total_timeout: Float = 45
     memory_limit_MB: Integer = -1
     kernel: Literal["python3"] = "python3"
-    files: dict[str, str] = {}
-    fetch_files: list[str] = []
+    files: dict[str, str] = Field(default_factory=dict)
+    fetch_files: list[str] = Field(default_factory=list)
 
 
 def _without_memory_limit(model: type[BaseModel]) -> type[BaseModel]:
@@ -101,7 +101,7 @@ class TestConfig(BaseModel):
     run_timeout: Float | None = None
     custom_extract_logic: str | None = None
     provided_data: list[dict[str, Any]] | dict[str, Any] | None = None
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = Field(default_factory=dict)
 
 
 class GetMetricsFunctionRequest(BaseModel):

@@ -6,13 +6,12 @@ names, types and order. Fields that a fake cannot use are here because the real 
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from sfusion.fakes.sglang.requests import GenerateCall
+from sfusion.fakes.sglang.requests import CALL_OPTIONS, GenerateCall
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Role = Literal["system", "assistant", "tool", "function", "developer", "latest_reminder"]
@@ -350,8 +349,7 @@ class GenerateReqInput:
     return_prompt_token_ids: bool = False
 
     def call(self) -> GenerateCall:
-        given = {field.name: getattr(self, field.name) for field in fields(GenerateCall) if hasattr(self, field.name)}
-        return GenerateCall(**given)
+        return GenerateCall(**{name: getattr(self, name) for name in CALL_OPTIONS})
 
 
 @dataclass(config=ConfigDict(extra="ignore"))

@@ -167,6 +167,7 @@ class Connection(web.RequestHandler):
         self._lost = False
         self._ignoring = False
         self._requests = RequestFilter()
+        self._halted = False
         self._head_size = 0
         self._payload: Any = None
         self._held: bytearray | None = None
@@ -276,6 +277,19 @@ class Connection(web.RequestHandler):
             return None
         sock: socket.socket | None = self.transport.get_extra_info("socket")
         return sock
+
+    def pause_reading(self) -> None:
+        self._halted = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """aiohttp calls this after every read, but it matters only after a pause."""
+        if self._halted:
+            self._halted = not resume_parser
+            if resume_parser:
+                super().resume_reading()
+            else:
+                super().resume_reading(resume_parser=False)
 
     def pause_writing(self) -> None:
         self.full = True

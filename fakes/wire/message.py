@@ -90,17 +90,12 @@ def _with_header(headers: Headers, names: tuple[str, ...], value: str) -> Header
     return changed if there else [*changed, (names[0], value)]
 
 
-def _fields(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass with slots, in their order."""
-    return {name: getattr(record, name) for name in record.__slots__}
-
-
 # One encoder for all answers: json.dumps builds a new one on every call with options.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_fields)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def dump_json(content: Any) -> bytes:
-    """Encode JSON as Starlette does: compact, unescaped, keys in order, no NaN. A dataclass is an object."""
+    """Encode JSON as Starlette does: compact, unescaped, keys in order, no NaN."""
     return _ENCODER.encode(content).encode("utf-8")
 
 

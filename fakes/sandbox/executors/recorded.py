@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
 )
 from sfusion.fakes.sandbox.requests import RunCodeRequest, RunJupyterRequest
-from sfusion.fakes.wire.message import json_line
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
 from sfusion_tools.wording import counted
@@ -199,8 +198,3 @@ class Crashed(Exception):
 
 def _result(body: dict[str, Any] | None) -> CommandResult | None:
     return None if body is None else CommandResult(**body)
-
-
-def write_cassette(records: Iterable[dict[str, Any]], path: str | Path) -> None:
-    text = "".join(map(json_line, records))
-    Path(path).write_text(text, encoding="utf-8")

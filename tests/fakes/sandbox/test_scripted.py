@@ -6,10 +6,13 @@ import asyncio
 import base64
 import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError, ScriptedExecutor
+from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError, ScriptedExecutor, fake
+from sfusion.fakes.sandbox.body import check_body
+from sfusion.fakes.sandbox.fake import LONGEST_REMEMBERED
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.output_sizes import PIPE_BYTES
@@ -261,8 +264,35 @@ def test_invalid_script_or_executor_is_refused_with_a_clear_error() -> None:
         FakeSandbox(profile="2024")  # type: ignore[arg-type] # on purpose
 
 
+@pytest.mark.parametrize(
+    ("length", "content_type", "checked"),
+    [
+        (LONGEST_REMEMBERED, "application/json", 1),
+        (LONGEST_REMEMBERED + 1, "application/json", 2),
+        (100, "application/json; charset=utf-8", 2),
+    ],
+    ids=["short", "long", "unusual type"],
+)
+async def test_only_short_requests_are_remembered(
+    length: int, content_type: str, checked: int, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[bytes] = []
+
+    def check(body: bytes, *more: Any) -> dict[str, Any]:
+        seen.append(body)
+        return check_body(body, *more)
+
+    monkeypatch.setattr(fake, "check_body", check)
+    body = json.dumps({"code": uuid4().hex, "language": "python"}).encode().ljust(length)
+    async with FakeSandbox(executor="scripted") as sandbox:
+        for _ in range(2):
+            answer = await one(sandbox.port, post("/run_code", body, f"content-type: {content_type}\r\n"))
+            assert answer.status == 200
+    assert seen == [body] * checked
+
+
 async def test_a_request_that_was_seen_before_is_as_it_was_sent():
-    """An executor may change what it gets."""
+    """The fake remembers what it has checked; an executor may change what it gets."""
 
     seen: list[tuple[dict[str, str | None], list[str]]] = []
 
