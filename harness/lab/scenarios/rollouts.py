@@ -7,7 +7,6 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
-from sfusion.fakes.sglang.striking import possible
 
 from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults import Rule, Seconds
