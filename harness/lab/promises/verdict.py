@@ -74,7 +74,12 @@ class Verdict:
     """A few events of the journal that show it."""
     count: int = 0
     """How often the promise was broken; the evidence is about the first time."""
-    how: How = How("")
+    how: How = None  # type: ignore[assignment] # set below
+    """By default nothing but the promise is known, as from files that were written before there was this."""
+
+    def __post_init__(self) -> None:
+        if self.how is None:
+            object.__setattr__(self, "how", How(self.promise))
 
     @property
     def held(self) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from sfusion.fakes.faults.pattern import slow_patterns
 from sfusion.harness.errors import HarnessError, ScenarioError, exit_code_of
@@ -16,7 +14,7 @@ from sfusion.harness.lab.journal import Journal, first_difference
 from sfusion.harness.lab.promises import Story
 from sfusion.harness.lab.promises.registry import judge_story
 from sfusion.harness.lab.runs.effect import judge_effect, unknown
-from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.runs.trust import check_trusted
 from sfusion.harness.lab.scenarios.model import Scenario
@@ -58,7 +56,8 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     except (Exception, SystemExit) as error:  # one run that cannot be played must not take the others with it
         head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
         took = time.perf_counter() - began
-        return RunResult(task, head, [], took, error=_sentence(error), error_code=exit_code_of(error))
+        code, how = exit_code_of(error), how_raised(ERROR, error)
+        return RunResult(task, head, [], took, error=_sentence(error), error_how=how, error_code=code)
     story = Story(journal)
     verdicts = [*judge_story(story, scenario.promises), *judge_effect(scenario, story)]
     repeated, difference = None, ""
@@ -73,8 +72,7 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
 def _sentence(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"the run failed with {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+    return f"the run failed with {type(error).__name__}: {error} ({place_of(error)})"
 
 
 def run_all(

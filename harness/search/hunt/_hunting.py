@@ -19,9 +19,8 @@ from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import is_own
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.reports import RunReport, write_page
-from sfusion.harness.search.hunt.case import HANG, play_case, run_bounded, scenario_of
+from sfusion.harness.search.hunt.case import HANG, LOGGED, play_case, run_bounded, scenario_of
 from sfusion.harness.search.hunt.corpus import Corpus
-from sfusion.harness.search.hunt.findings import LOGGED
 from sfusion.harness.search.hunt.generate import valid
 from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
 from sfusion.harness.search.hunt.page import render_hunt
@@ -148,7 +147,7 @@ def _write_run(one: Found, tools: Tools | None, options: HuntOptions) -> Path | 
     """Shrink the first case that showed a finding, and write its run."""
     if options.out is None:
         return None
-    failure = one.finding.failure
+    failure = one.finding
     scenario = scenario_of(one.case, tools)
     # A case may show several findings, and each is shrunk to a run of its own.
     scenario = scenario.changed(scenario=f"{scenario.scenario}-{failure.promise.replace('_', '-')}")
@@ -167,7 +166,7 @@ def _print_end(
 ) -> None:
     shown.print()
     rows = [
-        (str(one.count), one.finding.failure.promise, one.finding.sentence, str(one.case.number))
+        (str(one.count), one.finding.promise, one.finding.sentence, str(one.case.number))
         for one in sorted(hunt.found.values(), key=lambda one: -one.count)
     ]
     if rows:

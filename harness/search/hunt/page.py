@@ -27,7 +27,7 @@ _WIDTH, _HEIGHT = 600.0, 120.0
 def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> str:
     """Return the page. It loads nothing, and no script runs on it but its own."""
     tally = hunt.tally
-    found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding.failure)))
+    found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding)))
     struck = {kind: {phase: tally.strikes[kind, phase] for phase in PHASES} for kind in sorted(KINDS)}
     promises = [(name, [tally.states[name, state] for state in _STATES]) for name in sorted(PROMISES)]
     never = [

@@ -51,6 +51,4 @@ class HuntReporter(ProgressReporter):
 
     def found(self, one: Found) -> None:
         """Show a finding as soon as it is made."""
-        self.print(
-            f"found in case {one.case.number}: {one.finding.failure.promise}: {one.finding.sentence}", "bold red"
-        )
+        self.print(f"found in case {one.case.number}: {one.finding}", "bold red")
