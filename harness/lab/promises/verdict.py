@@ -118,4 +118,4 @@ def check_types(data: Any, what: str, kinds: Mapping[str, type]) -> None:
         raise ValueError(f"{what} is a mapping, found {data!r:.80}")
     for key, kind in kinds.items():
         if not isinstance(data.get(key), kind):
-            raise ValueError(f"{key} of {what} is a {kind.__name__}, found {data.get(key)!r:.80}")
+            raise ValueError(f"{key} of {what}: expected {kind.__name__}, found {data.get(key)!r:.80}")

@@ -13,8 +13,7 @@ from typing import Any
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs import Task, read_tasks, write_run
-from sfusion.harness.lab.runs.tool_classes import check_classes, find_modules_beside
-from sfusion.harness.lab.runs.trust import check_trusted
+from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import is_own
 from sfusion.harness.lab.spreading import open_workers

@@ -17,9 +17,7 @@ from sfusion.harness.lab.promises import PROMISES, Story, Verdict
 from sfusion.harness.lab.runs.directory import SCENARIO, read_run
 from sfusion.harness.lab.runs.result import ERROR, RunResult
 from sfusion.harness.lab.runs.runner import run_one
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks
-from sfusion.harness.lab.runs.tool_classes import check_classes, find_modules_beside
-from sfusion.harness.lab.runs.trust import check_trusted
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios.library import is_bundled
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.reading import read_scenarios

@@ -58,11 +58,13 @@ def read_histories(out: Path, names: Sequence[str]) -> list[ScenarioHistory]:
 def _changed(old: HistoryRecord | None, new: HistoryRecord) -> str:
     if old is None:
         return "first"
-    states = [
+    changes = [
         f"{promise}: {old.promises.get(promise, 'new')} -> {new.promises.get(promise, 'gone')}"
         for promise in dict.fromkeys((*old.promises, *new.promises))
         if old.promises.get(promise) != new.promises.get(promise)
     ]
-    if states:
-        return "; ".join(states)
+    both = old.broken.keys() & new.broken.keys()
+    changes += [f"{name}: broken in another way" for name in sorted(both) if old.broken[name] != new.broken[name]]
+    if changes:
+        return "; ".join(changes)
     return "" if old.journal_digest == new.journal_digest else "other journal"
