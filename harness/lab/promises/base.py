@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -39,7 +38,7 @@ COMMON = {
 """The sentences of verdicts that any promise may have."""
 
 
-class Promise(BaseModel, ABC):
+class Promise(BaseModel):
     """A named property of a run. `sfusion explain` and the docs show the docstring of each subclass."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -73,9 +72,14 @@ class Promise(BaseModel, ABC):
             raise ValueError(f"{cls.name} takes a mapping of parameters, found {value!r}")
         return {cls.scalar: value}
 
-    @abstractmethod
     def judge(self, story: Story) -> Verdict:
-        """Decide from the events of a run whether the promise held."""
+        """Decide from the events of a run whether the promise held; by default each of ``checks`` must be None."""
+        found = list(self.checks(story))
+        return self.concluded([one for one in found if one is not None], len(found))
+
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
+        """Yield for each thing that can be judged what is wrong with it, or None."""
+        raise NotImplementedError
 
     def held(self, kind: str = "held", /, **parameters: Any) -> Verdict:
         return self._verdict("held", kind, parameters)
@@ -93,6 +97,10 @@ class Promise(BaseModel, ABC):
     def broken(self, kind: str, evidence: list[Event], count: int = 1, /, **parameters: Any) -> Verdict:
         """Return a verdict; the parameters and the evidence are about the first of ``count`` times."""
         return _counted(self._verdict("broken", kind, parameters, evidence[:SHOWN]), count)
+
+    def broken_by(self, call: CallStory, kind: str, /, **parameters: Any) -> Verdict:
+        """Return a verdict about one call, whose last events are the evidence."""
+        return self.broken(kind, evidence(call), call=call.call, **parameters)
 
     def first(self, wrong: list[Verdict]) -> Verdict:
         """Return the first of several, with how many there are."""

@@ -73,7 +73,7 @@ class EveryCallEndsOnce(Promise):
             times = len(call.endings)
             if times != 1:
                 kind = "ended_often" if times else "never_ended"
-                wrong.append(self.broken(kind, evidence(call), call=call.call, times=times))
+                wrong.append(self.broken_by(call, kind, times=times))
                 continue
             if (late := _sent_late(call, on_the_way)) is not None:
                 after = late["at"] - call.endings[0]["at"]
@@ -81,8 +81,7 @@ class EveryCallEndsOnce(Promise):
                 continue
             started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
             if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
-                facts = {"call": call.call, "started": started, "ended": over}
-                wrong.append(self.broken("client_differs", evidence(call), **facts))
+                wrong.append(self.broken_by(call, "client_differs", started=started, ended=over))
         if wrong:
             return self.first(wrong)
         made = len(story.made)
@@ -260,11 +259,10 @@ class AttemptsPerCall(Promise):
             made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
             counting = made - _orders_to_wait(call)
             most = max(most, counting)
-            facts = {"call": call.call, "made": made}
             if self.at_most is not None and counting > self.at_most:
-                wrong.append(self.broken("too_many", evidence(call), **facts, bound=self.at_most))
+                wrong.append(self.broken_by(call, "too_many", made=made, bound=self.at_most))
             elif self.at_least is not None and made < self.at_least and call.returned is not None:
-                wrong.append(self.broken("too_few", evidence(call), **facts, bound=self.at_least))
+                wrong.append(self.broken_by(call, "too_few", made=made, bound=self.at_least))
         if wrong:
             return self.first(wrong)
         if not story.made:
@@ -366,7 +364,7 @@ class DeadlineHonoured(Promise):
             longest = max(longest, took)
             # Besides the wait itself, messages to the limiter take time.
             if took > allowed + _SLACK + 0.05 * (1 + len(call.client)):
-                wrong.append(self.broken("late", evidence(call), call=call.call, took=took, allowed=allowed))
+                wrong.append(self.broken_by(call, "late", took=took, allowed=allowed))
         if unbounded and not wrong:
             return self.not_shown(story, "no_deadline")
         return self.concluded(wrong, judged, longest=longest)

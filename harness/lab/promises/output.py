@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar
 
 from pydantic import Field
 
 from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise, evidence
+from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.sandbox.text import plain
@@ -68,8 +69,7 @@ class OutputBounded(Promise):
             longest = max(longest, chars)
             printed = max(printed, (_printed(call) or 0) + _added(call) if call.succeeded else 0)
             if chars > self.at_most:
-                facts = {"call": call.call, "chars": chars, "bound": self.at_most}
-                wrong.append(self.broken("too_long", evidence(call), **facts))
+                wrong.append(self.broken_by(call, "too_long", chars=chars, bound=self.at_most))
         if wrong:
             return self.first(wrong)
         if printed <= self.at_most:
@@ -88,9 +88,7 @@ class CutsMarked(Promise):
         "held": "{judged:tool message} cut, all marked with how much",
     }
 
-    def judge(self, story: Story) -> Verdict:
-        wrong: list[Verdict] = []
-        cut = 0
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
             returned, size = call.returned, _printed(call)
             if returned is None or not size or not call.succeeded or _lost_at_the_sandbox(call, "stdout"):
@@ -99,13 +97,13 @@ class CutsMarked(Promise):
             missing = size - returned.get("chars", 0)
             if missing <= _TRIMMED:
                 continue
-            cut += 1
             marks = returned.get("cut_marks") or "\n".join(cut_marks(returned.get("text") or ""))
             numbers = _numbers_in(marks)
-            if not any(0.9 * missing <= number <= 1.1 * size + 200 for number in numbers):
-                facts = {"call": call.call, "missing": missing, "size": size, "marks": marks[:80]}
-                wrong.append(self.broken("mismarked" if marks else "unmarked", evidence(call), **facts))
-        return self.concluded(wrong, cut)
+            if any(0.9 * missing <= number <= 1.1 * size + 200 for number in numbers):
+                yield None
+            else:
+                kind = "mismarked" if marks else "unmarked"
+                yield self.broken_by(call, kind, missing=missing, size=size, marks=marks[:80])
 
 
 class StderrShown(Promise):
@@ -117,9 +115,7 @@ class StderrShown(Promise):
         "held": "{judged:program} wrote to stderr, all shown",
     }
 
-    def judge(self, story: Story) -> Verdict:
-        wrong: list[Verdict] = []
-        judged = 0
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
             lines = [line.strip() for line in plain(call.intent.get("errors", "")).splitlines() if line.strip()]
             returned = call.returned
@@ -129,14 +125,11 @@ class StderrShown(Promise):
             is_whole = returned.get("chars", 0) <= len(text) and not cut_marks(text)
             if not is_whole and any(_buries(one, call, lines[0], returned) for one in _spoiled(call)):
                 continue
-            judged += 1
             shown = text + plain(returned.get("tail") or "")
             # A long text is kept in part; of one that is cut, the model may see one end.
             sought = lines if is_whole else (lines[0], lines[-1])
-            if not (all if sought is lines else any)(line in shown for line in sought):
-                facts = {"call": call.call, "wrote": lines[-1][:60], "text": text[:60]}
-                wrong.append(self.broken("not_shown", evidence(call), **facts))
-        return self.concluded(wrong, judged)
+            seen = (all if sought is lines else any)(line in shown for line in sought)
+            yield None if seen else self.broken_by(call, "not_shown", wrote=lines[-1][:60], text=text[:60])
 
 
 def _printed(call: CallStory) -> int | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import repeat
 from typing import ClassVar
 
 from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise, evidence
+from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.output import cut_marks
 from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Story
 from sfusion.harness.lab.promises.verdict import Verdict
@@ -38,18 +40,13 @@ class TextIsTruthful(Promise):
     }
     identity = ("outcome", "kind")
 
-    def judge(self, story: Story) -> Verdict:
-        wrong: list[Verdict] = []
-        judged = 0
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
             returned = call.returned
             if returned is None or returned.get("raised") or call.intent.get("kind") in (None, "real"):
                 continue
-            judged += 1
-            if (lie := _lie(call, returned)) is not None:
-                kind, facts = lie
-                wrong.append(self.broken(kind, evidence(call), call=call.call, **facts))
-        return self.concluded(wrong, judged)
+            kind, facts = _lie(call, returned) or ("", {})
+            yield self.broken_by(call, kind, **facts) if kind else None
 
 
 def _lie(call: CallStory, returned: Event) -> tuple[str, dict[str, str]] | None:
@@ -115,21 +112,14 @@ class PartialOutputKept(Promise):
         "held": "{judged:timeout}, all with the output so far",
     }
 
-    def judge(self, story: Story) -> Verdict:
-        wrong: list[Verdict] = []
-        judged = 0
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
             early = call.intent.get("early", "").strip()
-            if call.intent.get("kind") != "program_timeout" or not early or call.returned is None:
+            if call.intent.get("kind") != "program_timeout" or not early or call.returned is None or not call.succeeded:
                 continue
-            if not call.succeeded:
-                continue
-            judged += 1
             text = call.returned.get("text") or ""
-            if early not in text and not _is_cut(text):
-                facts = {"call": call.call, "prints": early[:60], "text": text[:60]}
-                wrong.append(self.broken("dropped", evidence(call), **facts))
-        return self.concluded(wrong, judged)
+            lost = early not in text and not _is_cut(text)
+            yield self.broken_by(call, "dropped", prints=early[:60], text=text[:60]) if lost else None
 
 
 class NoSecretLeaked(Promise):
@@ -185,11 +175,11 @@ class InfraNeverScored(Promise):
             judged += 1
             outcome = returned.get("outcome")
             if rewards:
-                wrong.append(self.broken("scored", evidence(call), call=call.call, reward=rewards[0]))
+                wrong.append(self.broken_by(call, "scored", reward=rewards[0]))
             elif returned.get("infrastructure") is False and outcome not in (None, *PROGRAM_OUTCOMES):
-                wrong.append(self.broken("denied", evidence(call), call=call.call, outcome=outcome))
+                wrong.append(self.broken_by(call, "denied", outcome=outcome))
             elif call.raised:
-                wrong.append(self.broken("raised", evidence(call), call=call.call))
+                wrong.append(self.broken_by(call, "raised"))
         for event in story.of_world("rollout_ended"):
             if event["infrastructure_failures"] or event["rollout"] in rollouts:
                 judged += 1
@@ -220,21 +210,18 @@ class AnswersAreOwn(Promise):
         "held": "{judged:answer}, each from a request of its own call",
     }
 
-    def judge(self, story: Story) -> Verdict:
-        wrong: list[Verdict] = []
-        judged = 0
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
             returned = call.returned
             printed = call.call in call.intent.get("prints", "")
             if returned is None or returned.get("raised") or not (printed or "mark" in call.intent):
                 continue
-            judged += 1
             text = returned.get("text") or ""
             if (other := _other(call, text, story)) is not None:
-                wrong.append(self.broken("of_another", evidence(call), call=call.call, other=other, text=text[:60]))
-            elif _looks_answered(call, returned) and not call.of_server("arrived"):
-                wrong.append(self.broken("unasked", evidence(call), call=call.call, text=text[:60]))
-        return self.concluded(wrong, judged)
+                yield self.broken_by(call, "of_another", other=other, text=text[:60])
+            else:
+                unasked = _looks_answered(call, returned) and not call.of_server("arrived")
+                yield self.broken_by(call, "unasked", text=text[:60]) if unasked else None
 
 
 def _other(call: CallStory, text: str, story: Story) -> str | None:
@@ -271,23 +258,17 @@ class RefusalsTold(Promise):
     }
     identity = ("outcome",)
 
-    def judge(self, story: Story) -> Verdict:
-        wrong: list[Verdict] = []
-        judged = 0
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
         for call in story.made:
             refusal = _refusal(call)
-            if refusal is None or call.returned is None or call.raised:
-                continue
-            judged += 1
-            if (silence := _silence(call, call.returned)) is not None:
-                kind, facts = silence
-                wrong.append(self.broken(kind, evidence(call), call=call.call, refusal=refusal, **facts))
+            if refusal is not None and call.returned is not None and not call.raised:
+                kind, facts = _silence(call, call.returned) or ("", {})
+                yield self.broken_by(call, kind, refusal=refusal, **facts) if kind else None
         for event in story.engine:
             if event["event"] == "spoke" and "missed" in event:
-                facts = {"rollout": event["rollout"], "missed": event["missed"]}
-                wrong.append(self.broken("not_read", [event], **facts))
-        judged += sum(sum(event["refused"].values()) for event in story.of_world("rollout_ended"))
-        return self.concluded(wrong, judged)
+                yield self.broken("not_read", [event], rollout=event["rollout"], missed=event["missed"])
+        for event in story.of_world("rollout_ended"):
+            yield from repeat(None, sum(event["refused"].values()))
 
 
 def _refusal(call: CallStory) -> str | None:

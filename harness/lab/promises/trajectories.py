@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.base import Promise, evidence
+from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.errors import near
@@ -156,8 +156,9 @@ class OutcomeInExtras(Promise):
                 continue
             judged += 1
             if returned.get("extras") != outcome:
-                facts = {"call": call.call, "outcome": outcome, "extras": returned.get("extras")}
-                wrong.append(self.broken("other_said" if facts["extras"] else "not_said", evidence(call), **facts))
+                extras = returned.get("extras")
+                kind = "other_said" if extras else "not_said"
+                wrong.append(self.broken_by(call, kind, outcome=outcome, extras=extras))
         for rollout, outcomes in stated.items():
             judged += outcomes.total()
             event = ended[rollout]

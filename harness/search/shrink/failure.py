@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.harness.errors import HarnessError
-from sfusion.harness.lab.promises.verdict import How
+from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks
@@ -38,9 +38,13 @@ class Failure:
         return f"{self.promise}: {self.sentence}"
 
 
+def failure_of(verdict: Verdict) -> Failure:
+    return Failure(verdict.how, verdict.sentence)
+
+
 def failures_of(result: RunResult) -> list[Failure]:
     """Return every failure of a run, each once; promises that are unknown are none."""
-    found = [Failure(one.how, one.sentence) for one in result.verdicts if one.state == "broken"]
+    found = [failure_of(one) for one in result.verdicts if one.state == "broken"]
     if result.error:
         found.append(Failure(result.error_how or How(ERROR), result.error))
     stuck = next((one for one in result.journal.events if one["event"] == "stuck"), None)
