@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -71,16 +70,6 @@ def judge_story(story: Story, promises: Iterable[Promise]) -> list[Verdict]:
     names = {verdict.promise for verdict in named}
     others = [_judged(cls(), story) for name, cls in PROMISES.items() if cls.always and name not in names]
     return [*named, *(verdict for verdict in others if verdict.state == "broken")]
-
-
-def judge_timed(journal: Journal, promises: Iterable[Promise]) -> tuple[list[Verdict], dict[str, float]]:
-    """Return the verdicts on these promises alone, and the seconds that each of them took."""
-    story, verdicts, times = Story(journal), [], {}
-    for promise in promises:
-        began = time.perf_counter()
-        verdicts.append(_judged(promise, story))
-        times[promise.name] = time.perf_counter() - began
-    return verdicts, times
 
 
 def _judged(promise: Promise, story: Story) -> Verdict:

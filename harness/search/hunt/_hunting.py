@@ -22,8 +22,7 @@ from sfusion.harness.search.hunt.case import HANG, LOGGED, play_case, run_bounde
 from sfusion.harness.search.hunt.corpus import Corpus
 from sfusion.harness.search.hunt.generate import valid
 from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
-from sfusion.harness.search.hunt.page import render_hunt
-from sfusion.harness.search.hunt.progress import HuntReporter
+from sfusion.harness.search.hunt.telling import HuntReporter, render_hunt
 from sfusion.harness.search.shrink import Budget, Reproduces, shrink
 from sfusion_tools.wording import counted
 
@@ -87,7 +86,7 @@ def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Tools | None, options: 
                 shown.found(one)
             fresh += found
             done = played if options.cases else round(shown.seconds)
-            shown.batch_ended(hunt, played, done, [result.slowest for _, result in results])
+            shown.batch_ended(hunt, played, done)
             if found and options.stop:
                 break
         rate = played / max(shown.seconds, 1e-9)

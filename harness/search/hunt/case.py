@@ -11,21 +11,20 @@ import logging
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sfusion.harness.errors import HarnessError, Untrusted
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises.registry import judge_timed
-from sfusion.harness.lab.promises.verdict import How
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises.registry import judge
+from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, merged_tools
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.search.hunt.coverage import behaviour, strikes_of
 from sfusion.harness.search.hunt.expectations import horizon_of, promises_of
 from sfusion.harness.search.hunt.generate import Data, named
 from sfusion.harness.search.shrink.failure import Failure, failures_of
@@ -33,6 +32,10 @@ from sfusion.harness.search.shrink.failure import Failure, failures_of
 LOGGED = "error_logged"
 """In place of a promise: tool, fake or harness logged an error, or raised where nobody could catch it."""
 _UNCLOSED = "unclosed"
+_LENGTH = 3
+"""Of the sequences of events that count as a behaviour."""
+_DETAILS = ("kind", "phase", "status", "outcome", "raised", "level", "ended_by")
+"""Keys that make an event another behaviour; ids, times and texts do not."""
 REAL_SECONDS = 60
 """Real time after which a case counts as hanging; a usual one takes some hundredths of a second."""
 
@@ -65,8 +68,6 @@ class HuntCase:
 class HuntResult:
     """What a case showed."""
 
-    number: int
-    digest: str
     findings: list[Failure]
     """What broke, each failure once."""
     behaviour: frozenset[str]
@@ -76,9 +77,6 @@ class HuntResult:
     outcomes: dict[str, int] = field(default_factory=dict)
     events: frozenset[str] = frozenset()
     """Events of the world that happened."""
-    seconds: float = 0.0
-    slowest: tuple[str, float] = ("", 0.0)
-    """The promise that took longest to judge."""
 
 
 def digest_of(data: Data) -> str:
@@ -110,7 +108,6 @@ HANG = Failure(How(ERROR, "raised", (("raised", TooLong.__name__),)))
 
 def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> HuntResult:
     """Play and judge one case."""
-    began = time.perf_counter()
     scenario = scenario_of(case, tools)
     logged: list[Failure] = []
     gc.freeze()  # the collection below looks only at what the case has made
@@ -126,23 +123,16 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
         logged = [one for one in logged if one.how.kind != _UNCLOSED]  # the dead close nothing
     if result.error:
         logged = []  # what it left behind
-    result, times = _judged(result, scenario)
+    result = _judged(result, scenario)
     verdicts = result.verdicts
-    outcomes: dict[str, int] = {}
-    for event in journal.events:
-        if event["event"] == "returned" and event.get("outcome"):
-            outcomes[event["outcome"]] = outcomes.get(event["outcome"], 0) + 1
+    outcomes = Counter(one["outcome"] for one in journal.events if one["event"] == "returned" and one.get("outcome"))
     return HuntResult(
-        case.number,
-        case.digest,
         list(dict.fromkeys([*failures_of(result), *_errors_in(journal), *logged])),
         behaviour(journal, verdicts),
         strikes_of(journal),
         {verdict.promise: verdict.state for verdict in verdicts},
         outcomes,
         frozenset(event["event"] for event in journal.events if event["source"] == "world"),
-        time.perf_counter() - began,
-        max(times.items(), key=lambda item: item[1], default=("", 0.0)),
     )
 
 
@@ -166,15 +156,14 @@ def _run_bounded(task: Task) -> RunResult:
         return RunResult(task, head, [], 0.0, error=_sentence(problem), error_how=_how(problem))
 
 
-def _judged(result: RunResult, scenario: Scenario) -> tuple[RunResult, dict[str, float]]:
-    """Return the result with the verdicts on every promise, and the seconds that each took."""
+def _judged(result: RunResult, scenario: Scenario) -> RunResult:
+    """Return the result with the verdicts on every promise; what a promise raises is the error of the result."""
     if result.error:
-        return result, {}
+        return result
     try:
-        verdicts, times = judge_timed(result.journal, scenario.promises)
+        return replace(result, verdicts=judge(result.journal, scenario.promises))
     except Exception as problem:
-        return replace(result, verdicts=[], error=_sentence(problem), error_how=_how(problem)), {}
-    return replace(result, verdicts=verdicts), times
+        return replace(result, verdicts=[], error=_sentence(problem), error_how=_how(problem))
 
 
 def _sentence(problem: BaseException) -> str:
@@ -193,6 +182,41 @@ def _errors_in(journal: Journal) -> Iterator[Failure]:
     for one in journal.events:
         if one["event"] == "log" and one.get("level") == "error":
             yield Failure(How(LOGGED, "logged", (("place", one.get("place", "")),)), one["text"])
+
+
+def behaviour(journal: Journal, verdicts: Iterable[Verdict]) -> frozenset[str]:
+    """Return what a run showed, as short texts."""
+    sequences: dict[str, list[str]] = {}
+    strikes: set[str] = set()
+    for event in journal.events:
+        token = _token(event)
+        for key in ("call", "permit", "rollout"):
+            if (name := event.get(key)) is not None:
+                sequences.setdefault(f"{key} {name}", [key]).append(token)
+        if event["source"] == "world" and "call" not in event:
+            sequences.setdefault("world", ["world"]).append(token)
+        if event["event"] == "strike":
+            strikes.add(f"{event.get('kind', 'engine')}@{event.get('phase', '-')}")
+    found = {gram for tokens in sequences.values() for gram in _grams(tokens)}
+    found |= {f"promise {one.promise} {one.state} {strike}" for one in verdicts for strike in strikes or {"-"}}
+    return frozenset(found)
+
+
+def _token(event: Event) -> str:
+    details = [str(event[key]) for key in _DETAILS if event.get(key) is not None]
+    return ":".join([str(event["event"]), *details])
+
+
+def _grams(tokens: Sequence[str]) -> Iterator[str]:
+    for start in range(max(1, len(tokens) - _LENGTH + 1)):
+        yield " ".join(tokens[start : start + _LENGTH])
+
+
+def strikes_of(journal: Journal) -> frozenset[tuple[str, str]]:
+    """Return the faults that struck, each with its phase."""
+    return frozenset(
+        (one["kind"], one["phase"]) for one in journal.events if one["event"] == "strike" and "kind" in one
+    )
 
 
 class _Collector(logging.Handler):

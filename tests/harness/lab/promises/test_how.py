@@ -27,7 +27,7 @@ from sfusion.harness.search.shrink.failure import STUCK
 from sfusion.harness.search.shrink.reference_tool import tool_config
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
 from sfusion.harness.studies.history.record import HistoryRecord
-from sfusion.harness.studies.history.selecting import ScenarioHistory
+from sfusion.harness.studies.history.store import ScenarioHistory
 from tests import ROOT
 from tests.harness.lab.promises.scenes import all_promises, rollout_scene, scene
 from tests.proof.mistakes import MISTAKES

@@ -27,7 +27,7 @@ from sfusion.harness.search.hunt.fault_effects import outcomes_of
 from sfusion.harness.search.hunt.generate import FEATURES, generate, valid
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
 from sfusion.harness.search.hunt.mutate import mutate
-from sfusion.harness.search.hunt.page import render_hunt
+from sfusion.harness.search.hunt.telling import render_hunt
 from sfusion.harness.search.shrink import Failure
 from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
@@ -44,7 +44,7 @@ def made_up(case: HuntCase) -> HuntResult:
     findings = [Failure(How("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
     behaviour = frozenset({f"b{number % 97}", f"c{number % 31}"})
     strikes = frozenset({("status", "before")}) if number % 2 else frozenset()
-    return HuntResult(case.number, case.digest, findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
+    return HuntResult(findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
 
 
 def hunted(hunt: Hunt, batches: int, corpus: Corpus | None = None) -> list[str]:
@@ -393,7 +393,7 @@ def test_results_are_the_same_in_another_process() -> None:
     with open_workers(2) as workers:
         there = list(workers.map(partial(play_case, tools=None), cases))
     for one, other in zip(here, there, strict=True):
-        assert (one.digest, one.behaviour, one.findings) == (other.digest, other.behaviour, other.findings)
+        assert (one.behaviour, one.findings) == (other.behaviour, other.findings)
 
 
 def test_the_page_tells_what_was_found_and_what_never_happened() -> None:
