@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfusion.harness.lab.runs.python import run_scenario
+from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.studies.learn.course import compare_courses
 from sfusion.harness.studies.learn.figures import Comparison, compare
 from sfusion.harness.studies.learn.learned import Learned, learn
