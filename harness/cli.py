@@ -31,30 +31,25 @@ class Commands(Edge):
     In a group, such as ``serve``, those whose names begin with the group's.
     """
 
-    prefix = ""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        names = [name.removeprefix(self.prefix) for name in found_commands() if name.startswith(self.prefix)]
-        return list(dict.fromkeys(name.partition(" ")[0] for name in names))
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return what the help says about a command, without its options."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        if cmd_name in _GROUPS:
-            first = next(one for name, one in found_commands().items() if name.startswith(f"{cmd_name} "))
-            group = Commands(name=cmd_name, help=_GROUPS[cmd_name], no_args_is_help=True, rich_help_panel=first.panel)
-            group.prefix = f"{cmd_name} "
-            return group
-        found = found_commands()[self.prefix + cmd_name]
-        return TyperCommand(cmd_name, help=found.about, rich_help_panel=found.panel)
+    def __init__(self, *, prefix: str = "", **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._prefix = prefix
+        for found in found_commands().values():
+            name, _, rest = found.name.removeprefix(prefix).partition(" ")
+            if not found.name.startswith(prefix):
+                continue
+            if rest:
+                about = {"help": _GROUPS[name], "no_args_is_help": True, "rich_help_panel": found.panel}
+                self.commands.setdefault(name, Commands(name=name, prefix=f"{name} ", **about))
+            else:
+                self.commands[name] = TyperCommand(name, help=found.about, rich_help_panel=found.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is to run."""
-        if not self.prefix and args[0] in _FORMER:
+        if not self._prefix and args[0] in _FORMER:
             fail(_FORMER[args[0]])
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if isinstance(command, Commands) else load(f"{self.prefix}{name}"), rest
+        return name, command if isinstance(command, Commands) else load(f"{self._prefix}{name}"), rest
 
 
 def load(name: str) -> Any:

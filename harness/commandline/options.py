@@ -64,6 +64,7 @@ Summary = Annotated[
     Path | None,
     Option("--summary", help="Write a Markdown summary, such as for a pull request.", rich_help_panel=WRITTEN),
 ]
+Faults = Annotated[Path | None, Option("--faults", help="YAML file of fault rules.")]
 Force = Annotated[bool, Option("--force", help="Replace the file if it exists.")]
 Logs = Annotated[list[Path], Argument(metavar="LOG", help="Log files, or folders of them.")]
 
@@ -77,12 +78,13 @@ On = Annotated[
         rich_help_panel=WHERE,
     ),
 ]
+RAY_ADDRESS = "Running Ray cluster to use; auto is the one on this machine."
 RayAddress = Annotated[
     str | None,
     Option(
         "--ray-address",
         metavar="HOST:PORT|auto",
-        help="Running Ray cluster to use; auto is the one on this machine.",
+        help=RAY_ADDRESS,
         rich_help_panel=WHERE,
     ),
 ]

@@ -19,7 +19,7 @@ from typer import Option
 
 from sfusion.fakes.wire import Served
 from sfusion.harness.commandline.exits import say
-from sfusion.harness.commandline.options import Seed
+from sfusion.harness.commandline.options import Faults, Seed
 from sfusion.harness.errors import BadOption
 from sfusion.harness.serving.token import read_token
 from sfusion_tools.errors import YamlError
@@ -42,7 +42,7 @@ EventLog = Annotated[
 Model = Annotated[
     str | None, Option("--model", metavar="YAML", help="Behaviour under load: unbounded, '{quota: 8}', '{queue: 32}'.")
 ]
-Port = Annotated[int, Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")]
+Port = Annotated[int, Option("--port", help="Port to listen on; 0 picks a free one.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class ServerOptions:
         str, Option(metavar="ADDRESS", help="Address to listen on; other than loopback needs --allow-remote.")
     ] = "127.0.0.1"
     port: Port = 8080
-    faults: Annotated[Path | None, Option(help="YAML file of fault rules.")] = None
+    faults: Faults = None
     seed: Seed = 0
     token_file: Annotated[
         Path | None,

@@ -207,7 +207,7 @@ def test_a_limiter_with_another_protocol_is_refused_with_advice(limiter_name: st
     with pytest.raises(ProtocolMismatch) as refused:
         asyncio.run(use())
     assert f"protocol 1, this sfusion speaks {PROTOCOL}" in str(refused.value)
-    assert f"sfusion limiter remove --name {limiter_name}" in str(refused.value)
+    assert f"sfusion limiter --remove --name {limiter_name}" in str(refused.value)
 
 
 def test_a_client_with_another_protocol_is_refused(limiter_name: str) -> None:

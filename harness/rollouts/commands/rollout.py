@@ -23,7 +23,7 @@ from typer import Option
 from sfusion.fakes.faults import load_rules
 from sfusion.harness.commandline.declaring import command
 from sfusion.harness.commandline.exits import say
-from sfusion.harness.commandline.options import Sandboxes, Seed
+from sfusion.harness.commandline.options import Faults, Sandboxes, Seed
 from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.real.targets import open_targets, read_target
 from sfusion.harness.rollouts import RolloutPlan, RolloutReporter, run_rollouts
@@ -59,7 +59,7 @@ def rollout(
             "Required with script:FILE, whose code is that of its author."
         ),
     ] = None,
-    faults: Annotated[Path | None, Option(help="YAML file of fault rules for the sandbox, fake or real.")] = None,
+    faults: Faults = None,
     rate_limit: Annotated[int, Option(min=1, help="Maximum number of sandbox requests in flight.")] = 10,
     timeout: Annotated[float, Option(metavar="SECONDS", min=0.001, help="Time limit of a program.")] = 30.0,
     at_once: Annotated[int | None, Option(min=1, help="Requests that run concurrently; default: all.")] = None,

@@ -22,7 +22,7 @@ from typer import Option
 
 from sfusion.harness.commandline.declaring import command
 from sfusion.harness.commandline.json_answer import is_stdout, write_json
-from sfusion.harness.commandline.options import Json
+from sfusion.harness.commandline.options import RAY_ADDRESS, Json
 from sfusion.harness.errors import BadOption
 from sfusion_tools._extras import import_extra
 from sfusion_tools.errors import LimiterUnreachable
@@ -37,9 +37,7 @@ def limiter(
     ] = "rate-limiter",
     ray_address: Annotated[
         str,
-        Option(
-            metavar="HOST:PORT|auto", envvar="RAY_ADDRESS", help="The Ray cluster; auto is the one on this machine."
-        ),
+        Option(metavar="HOST:PORT|auto", envvar="RAY_ADDRESS", help=RAY_ADDRESS),
     ] = "auto",
     resize: Annotated[
         int | None, Option(help="Set rate_limit: how many attempts may be in flight from now on.")
