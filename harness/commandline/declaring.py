@@ -19,6 +19,14 @@ declared: dict[str, Callable[..., None]] = {}
 """The function of each module that declares a command."""
 
 
+def option(
+    help: str, metavar: str | None = None, panel: str | None = None, *, names: str | tuple[str, ...] = (), **more: Any
+) -> Any:
+    """Declare an option; a name or metavar that is left out follows from its parameter."""
+    given = (names,) if isinstance(names, str) else names
+    return typer.Option(*given, help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
 def command(function: Function) -> Function:
     """Declare the command of a module. Its help is the module's docstring, its exit code what the function returns.
 
@@ -57,8 +65,10 @@ def _default(one: Field[Any]) -> Any:
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
-    """Typer shows the Python type of what has no metavar."""
+    """Typer shows the Python type of what has no metavar, and gives every flag a second name."""
     kind, declaration, *_ = get_args(annotation)
+    if kind is bool and default is False and declaration.default is ...:
+        declaration.param_decls = (f"--{name.replace('_', '-')}",)
     if declaration.metavar is None:
         types = [one for one in (*get_args(kind), kind) if one is not type(None)]
         choices = issubclass(types[0], Enum)

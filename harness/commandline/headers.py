@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import Annotated
 
-import typer
-
+from sfusion.harness.commandline.declaring import option
 from sfusion.harness.errors import BadOption
 
 Headers = Annotated[
     list[str] | None,
-    typer.Option("--header", metavar="NAME:VALUE", help="Header for every request to the real sandbox. Repeatable."),
+    option("Header for every request to the real sandbox. Repeatable.", "NAME:VALUE", names="--header"),
 ]
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

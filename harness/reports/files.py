@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from sfusion.harness.atomic_files import check_writable, write_file
 from sfusion.harness.commandline.json_answer import is_stdout, write_answer
-from sfusion.harness.errors import HarnessError
+from sfusion.harness.errors import BadOption, HarnessError
 from sfusion.harness.lab.runs.directory import PAGE
 from sfusion.harness.reports.html import render_index, render_run
 from sfusion.harness.reports.junit import junit
@@ -74,6 +74,18 @@ def check_file(option: str, file: Path | None) -> None:
         check_writable(file)
     except OSError as error:
         raise HarnessError(f"{option} {file}: cannot be written: {error.strerror}") from error
+
+
+def check_new_file(option: str, file: Path, *, force: bool) -> None:
+    """See whether a file can be created, or with ``force`` replaced; raises BadOption."""
+    if file.is_dir():
+        raise BadOption(f"{option} {file}: is a folder; name a file in it")
+    if file.exists() and not file.is_file():
+        raise BadOption(f"{option} {file}: is not a regular file; give another name")
+    if file.exists() and not force:
+        raise BadOption(f"{option} {file}: exists already; give another name, or --force to replace it")
+    if not file.parent.is_dir():
+        raise BadOption(f"{option} {file}: there is no folder {file.parent}")
 
 
 def write_page(run: RunReport) -> None:

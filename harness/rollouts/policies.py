@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sfusion.fakes import sglang
 from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, ScriptedPolicy
+from sfusion.harness.commandline.declaring import option
 from sfusion.harness.errors import BadOption
 
 Policy = Annotated[
     str,
-    typer.Option(
-        "--policy",
-        metavar="gsm8k|misbehaving[:RATE]|say:TEXT|script:FILE",
-        help="What the model does; the file of a script is YAML or JSON.",
+    option(
+        "What the model does; the file of a script is YAML or JSON.",
+        "gsm8k|misbehaving[:RATE]|say:TEXT|script:FILE",
+        names="--policy",
     ),
 ]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Option
 
 from sfusion.fakes.wire import Served
+from sfusion.harness.commandline.declaring import option
 from sfusion.harness.commandline.exits import say
 from sfusion.harness.commandline.options import Faults, Seed
 from sfusion.harness.errors import BadOption
@@ -33,62 +33,41 @@ _GRACE = 5.0
 
 EventLog = Annotated[
     Path | None,
-    Option(
-        "--event-log",
-        help="Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.",
-        rich_help_panel=_LOGS,
+    option(
+        "Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.",
+        panel=_LOGS,
+        names="--event-log",
     ),
 ]
 Model = Annotated[
-    str | None, Option("--model", metavar="YAML", help="Behaviour under load: unbounded, '{quota: 8}', '{queue: 32}'.")
+    str | None, option("Behaviour under load: unbounded, '{quota: 8}', '{queue: 32}'.", "YAML", names="--model")
 ]
-Port = Annotated[int, Option("--port", help="Port to listen on; 0 picks a free one.")]
+Port = Annotated[int, option("Port to listen on; 0 picks a free one.", names="--port")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """Where a server listens, who may use it, what it does wrong and what it logs."""
 
-    host: Annotated[
-        str, Option(metavar="ADDRESS", help="Address to listen on; other than loopback needs --allow-remote.")
-    ] = "127.0.0.1"
+    host: Annotated[str, option("Address to listen on; other than loopback needs --allow-remote.", "ADDRESS")] = (
+        "127.0.0.1"
+    )
     port: Port = 8080
     faults: Faults = None
     seed: Seed = 0
     token_file: Annotated[
         Path | None,
-        Option(
-            help="File with the token; a new one is written if there is none. Or set SFUSION_TOKEN.",
-            rich_help_panel=_ACCESS,
-        ),
+        option("File with the token; a new one is written if there is none. Or set SFUSION_TOKEN.", panel=_ACCESS),
     ] = None
-    token: Annotated[str | None, Option(hidden=True, help="Refused: others can read a command line.")] = None
-    require_token: Annotated[
-        bool,
-        Option("--require-token", help="Require the token for every request but the ping.", rich_help_panel=_ACCESS),
-    ] = False
+    token: Annotated[str | None, option("Refused: others can read a command line.", hidden=True)] = None
+    require_token: Annotated[bool, option("Require the token for every request but the ping.", panel=_ACCESS)] = False
     allow_remote: Annotated[
-        bool,
-        Option(
-            "--allow-remote",
-            help="Let other machines connect; needs a token if their code would be run.",
-            rich_help_panel=_ACCESS,
-        ),
+        bool, option("Let other machines connect; needs a token if their code would be run.", panel=_ACCESS)
     ] = False
-    allow_host: Annotated[
-        list[str] | None,
-        Option(metavar="NAME", help="Another name of this server. Repeatable.", rich_help_panel=_ACCESS),
-    ] = None
-    allow_origin: Annotated[
-        list[str] | None,
-        Option(metavar="URL", help="Web pages that may use it. Repeatable.", rich_help_panel=_ACCESS),
-    ] = None
-    access_log: Annotated[
-        bool, Option("--access-log", help="Write a line per request to stderr.", rich_help_panel=_LOGS)
-    ] = False
-    journal: Annotated[
-        Path | None, Option(help="Append events to this file, one JSON line each.", rich_help_panel=_LOGS)
-    ] = None
+    allow_host: Annotated[list[str] | None, option("Another name of this server. Repeatable.", "NAME", _ACCESS)] = None
+    allow_origin: Annotated[list[str] | None, option("Web pages that may use it. Repeatable.", "URL", _ACCESS)] = None
+    access_log: Annotated[bool, option("Write a line per request to stderr.", panel=_LOGS)] = False
+    journal: Annotated[Path | None, option("Append events to this file, one JSON line each.", panel=_LOGS)] = None
 
     @contextmanager
     def keywords(self) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import is_stdout, problem_as_dict, write_json
 from sfusion.harness.commandline.options import Json, Paths
 from sfusion.harness.lab import scenarios
@@ -23,7 +23,7 @@ from sfusion_tools.wording import counted
 @command
 def check(
     paths: Paths = None,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of scenario files instead.")] = False,
+    schema: Annotated[bool, option("Print the JSON Schema of scenario files instead.")] = False,
     json_file: Json = None,
 ) -> None:
     if schema:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import is_stdout, problem_as_dict, write_json
 from sfusion.harness.commandline.options import Json, Paths
 from sfusion.harness.lab.scenarios import Scenario, ScenarioError, read_files, scenario_files
@@ -19,10 +19,8 @@ from sfusion.harness.lab.scenarios import Scenario, ScenarioError, read_files, s
 @command
 def list_scenarios(
     paths: Paths = None,
-    incidents: Annotated[
-        bool, typer.Option("--incidents", help="List only scenarios that reproduce a report, with the report.")
-    ] = False,
-    names_only: Annotated[bool, typer.Option("--names", help="Print only names, one per line.")] = False,
+    incidents: Annotated[bool, option("List only scenarios that reproduce a report, with the report.")] = False,
+    names_only: Annotated[bool, option("Print only names, one per line.", names="--names")] = False,
     json_file: Json = None,
 ) -> None:
     found, problems = read_files(scenario_files(paths or []))

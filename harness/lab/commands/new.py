@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption, CannotWrite
 from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios
 from sfusion.harness.lab.scenarios.starter import starter
@@ -24,9 +24,7 @@ from sfusion.harness.lab.scenarios.starter import starter
 @command
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the scenario, and of its file without .yaml.")],
-    to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="Folder of the file; it is created if needed.")
-    ] = Path(),
+    to: Annotated[Path, option("Folder of the file; it is created if needed.", "DIR")] = Path(),
 ) -> None:
     file = to / f"{name}.yaml"
     text = starter(name, shlex.quote(str(file)))

@@ -17,9 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, get_args
 
-from typer import Option
-
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import say
 from sfusion.harness.commandline.json_answer import text_stream
 from sfusion.harness.commandline.options import (
@@ -68,17 +66,17 @@ class RunOptions:
 
     paths: Paths = None
     keyword: Keyword = ""
-    seed: Annotated[int | None, Option(min=0, help="Seed to use instead of the one in each file.")] = None
+    seed: Annotated[int | None, option("Seed to use instead of the one in each file.", min=0)] = None
     schedule: Schedule = None
-    twice: Annotated[bool, Option("--twice", help="Run everything twice and compare the journals.")] = False
+    twice: Annotated[bool, option("Run everything twice and compare the journals.")] = False
     tools: Tools = None
     trust: Trust = False
     world: Annotated[
         str | None,
-        Option(
-            metavar="sim|ray",
-            help="sim: virtual time, the default. ray: a real cluster, real time; the default with a real sandbox.",
-            rich_help_panel=WHERE,
+        option(
+            "sim: virtual time, the default. ray: a real cluster, real time; the default with a real sandbox.",
+            "sim|ray",
+            WHERE,
         ),
     ] = None
     sandbox: Sandboxes = None
@@ -88,35 +86,24 @@ class RunOptions:
     out: Out = None
     history: Annotated[
         int,
-        Option(
+        option(
+            "With --out: number of runs of each scenario to keep; 0 for the latest only.",
+            panel=WRITTEN,
             min=0,
-            max=10_000,
-            help="With --out: number of runs of each scenario to keep; 0 for the latest only.",
-            rich_help_panel=WRITTEN,
+            max=10000,
         ),
     ] = DEFAULT_LIMIT
     html: Html = None
-    junit: Annotated[Path | None, Option(help="Write JUnit XML.", rich_help_panel=WRITTEN)] = None
+    junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
     summary: Summary = None
     json: Json = None
-    fake_on: Annotated[
-        str, Option(metavar="driver|node", help="Where the fake sandbox runs.", rich_help_panel=_RAY)
-    ] = "driver"
+    fake_on: Annotated[str, option("Where the fake sandbox runs.", "driver|node", _RAY)] = "driver"
     listen: Annotated[
-        str,
-        Option(
-            metavar="ADDRESS",
-            help="Address of this machine that the other machines of the cluster can reach.",
-            rich_help_panel=_RAY,
-        ),
+        str, option("Address of this machine that the other machines of the cluster can reach.", "ADDRESS", _RAY)
     ] = "127.0.0.1"
     start_timeout: Annotated[
         float | None,
-        Option(
-            metavar="SECONDS",
-            help="Time that the processes and tools of a run may take to start (default 90).",
-            rich_help_panel=_RAY,
-        ),
+        option("Time that the processes and tools of a run may take to start (default 90).", "SECONDS", _RAY),
     ] = None
 
     def world_for(self, *, real: bool) -> World:

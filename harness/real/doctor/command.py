@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
 from sfusion.harness.commandline.options import SANDBOX, WRITTEN, Json
@@ -52,37 +52,30 @@ class DoctorOptions:
     """The options of the command."""
 
     sandbox: Annotated[str | None, Argument(help="What to examine.", metavar=SANDBOX)] = None
-    tools: Annotated[
-        Path | None, Option(help="Tool config (verl's YAML): examine its addresses, limits and language.")
-    ] = None
-    quick: Annotated[bool, Option("--quick", help="Create no load: skip the burst and the sweep.")] = False
+    tools: Annotated[Path | None, option("Tool config (verl's YAML): examine its addresses, limits and language.")] = (
+        None
+    )
+    quick: Annotated[bool, option("Create no load: skip the burst and the sweep.")] = False
     sweep: Annotated[
         bool | None,
-        Option(
-            "--sweep/--no-sweep",
-            help="Measure throughput up to 64 calls at a time, or not at all. Default: up to 32 on this machine, up to "
-            "8 on another.",
+        option(
+            "Measure throughput up to 64 calls at a time, or not at all. Default: up to 32 on this "
+            "machine, up to 8 on another.",
+            names="--sweep/--no-sweep",
         ),
     ] = None
     program: Annotated[
-        Path | None, Option(help="Measure throughput with this Python program, one like those of your training.")
+        Path | None, option("Measure throughput with this Python program, one like those of your training.")
     ] = None
-    long: Annotated[bool, Option("--long", help="Also run one program for default_timeout seconds.")] = False
-    from_container: Annotated[
-        bool, Option("--from-container", help="Training runs in a container: judge the address from there.")
-    ] = False
-    packages: Annotated[
-        str | None, Option(help="Python packages that training needs, separated by commas.", metavar="A,B")
-    ] = None
-    languages: Annotated[
-        str | None, Option(help="Languages that training needs, separated by commas.", metavar="A,B")
-    ] = None
-    timeout: Annotated[float, Option(metavar="SECONDS", min=0.1, help="Time to wait for an answer.")] = 8.0
+    long: Annotated[bool, option("Also run one program for default_timeout seconds.")] = False
+    from_container: Annotated[bool, option("Training runs in a container: judge the address from there.")] = False
+    packages: Annotated[str | None, option("Python packages that training needs, separated by commas.", "A,B")] = None
+    languages: Annotated[str | None, option("Languages that training needs, separated by commas.", "A,B")] = None
+    timeout: Annotated[float, option("Time to wait for an answer.", "SECONDS", min=0.1)] = 8.0
     model_out: Annotated[
         Path | None,
-        Option(
-            help="Write the measured behaviour under load as a server model, for `sfusion sweep --model`.",
-            rich_help_panel=WRITTEN,
+        option(
+            "Write the measured behaviour under load as a server model, for `sfusion sweep --model`.", panel=WRITTEN
         ),
     ] = None
     json: Json = None

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from sfusion.fakes.sandbox import EXECUTORS, PROFILES
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
 from sfusion.harness.commandline.headers import Headers, read_headers
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
@@ -46,6 +46,7 @@ from sfusion.harness.real.probes import Probe, Server, Unreachable, chosen, read
 from sfusion.harness.real.probes.recording import ask, scrubber_for, write_recording
 from sfusion.harness.real.targets import FakeTarget, open_targets, read_target
 from sfusion.harness.reports import Reports
+from sfusion.harness.reports.files import check_new_file
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
@@ -62,33 +63,24 @@ class DriftOptions:
     real: Annotated[str | None, Argument(metavar=_REAL, help="The real sandbox, or a recording of one (.jsonl).")] = (
         None
     )
-    against: Annotated[
-        str | None, Option(metavar=_REAL, help="Compare with another real sandbox instead of the fake.")
-    ] = None
-    record: Annotated[
-        Path | None, Option(help="Write the answers of the real one to this file and compare nothing.")
-    ] = None
+    against: Annotated[str | None, option("Compare with another real sandbox instead of the fake.", _REAL)] = None
+    record: Annotated[Path | None, option("Write the answers of the real one to this file and compare nothing.")] = None
     force: Force = False
     executor: Annotated[
-        str,
-        Option(metavar="python|scripted", help="How the fake runs code; with scripted, programs are not compared."),
+        str, option("How the fake runs code; with scripted, programs are not compared.", "python|scripted")
     ] = "python"
     profile: Annotated[
-        str,
-        Option(
-            metavar="2026-07|2025-06|auto", help="Which server the fake plays; auto: found by the real one's answers."
-        ),
+        str, option("Which server the fake plays; auto: found by the real one's answers.", "2026-07|2025-06|auto")
     ] = "auto"
-    accept: Annotated[Path | None, Option(help="YAML list of known differences: probe, place, reason.")] = None
+    accept: Annotated[Path | None, option("YAML list of known differences: probe, place, reason.")] = None
     probes: Annotated[
-        list[Path] | None,
-        Option(metavar="FILE|DIR", help="Your own probes; the same id replaces a bundled one. Repeatable."),
+        list[Path] | None, option("Your own probes; the same id replaces a bundled one. Repeatable.", "FILE|DIR")
     ] = None
     keyword: Keyword = ""
-    quick: Annotated[bool, Option("--quick", help="Skip the slow probes.")] = False
+    quick: Annotated[bool, option("Skip the slow probes.")] = False
     header: Headers = None
-    timeout: Annotated[float, Option(metavar="SECONDS", min=0.1, help="Time to wait for the answer to a probe.")] = 60.0
-    show: Annotated[bool, Option("--list", help="Show the probes and send nothing.")] = False
+    timeout: Annotated[float, option("Time to wait for the answer to a probe.", "SECONDS", min=0.1)] = 60.0
+    show: Annotated[bool, option("Show the probes and send nothing.", names="--list")] = False
     json: Json = None
     summary: Summary = None
 
@@ -164,14 +156,7 @@ def _fake(probes: Sequence[Probe], real: ServerAnswers, options: DriftOptions, n
 
 def _record(options: DriftOptions, real: str, out: Path, probes: Sequence[Probe]) -> int:
     """Write the answers of a real sandbox to a file."""
-    if out.is_dir():
-        fail(f"{out} is a folder; give the name of a file in it")
-    if out.exists() and not out.is_file():
-        fail(f"{out} is not a regular file; give another name")
-    if out.exists() and not options.force:
-        fail(f"{out} already exists; give another name, or --force to replace it")
-    if not out.parent.is_dir():
-        fail(f"there is no folder {out.parent}; create it first")
+    check_new_file("--record", out, force=options.force)
     headers = read_headers(options.header)
     target = read_target(real)
     try:

@@ -12,22 +12,25 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from sfusion.fakes.wire.message import json_line
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail
-from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, parse_json
+from sfusion.harness.terminal import printable
+from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, decoded, parse_json
 from sfusion_tools.errors import InputError, YamlError
 from sfusion_tools.formats import Parsed, ParsedCall, Problem, Toolbox, get_format
 from sfusion_tools.marked_yaml import parse_marked
 from sfusion_tools.wording import counted
 
 _SIGNS = {"refused": ("✗", "red"), "repaired": ("~", "yellow"), "noticed": ("!", "cyan")}
+_safe = partial(printable, keep="\t")
 
 
 @command
@@ -36,16 +39,15 @@ def parse(
         Path | None, Argument(metavar="FILE", help="File with the text; standard input if missing or -.")
     ] = None,
     format: Annotated[
-        str | None,
-        Option("--format", "-f", metavar="FORMAT", help="Tool-call format: hermes, qwen25, llama3, mistral, ..."),
+        str | None, option("Tool-call format: hermes, qwen25, llama3, mistral, ...", "FORMAT", names=("--format", "-f"))
     ] = None,
     tools: Annotated[
-        Path | None, Option(help="The tools that may be called: a tool config (YAML) or a JSON list of tools.")
+        Path | None, option("The tools that may be called: a tool config (YAML) or a JSON list of tools.")
     ] = None,
     jsonl: Annotated[
-        bool, Option("--jsonl", help="Read {id, format, text} lines, write {id, content, calls, problems} lines.")
+        bool, option("Read {id, format, text} lines, write {id, content, calls, problems} lines.")
     ] = False,
-    in_think: Annotated[bool, Option("--in-think", help="The prompt ended inside the thinking.")] = False,
+    in_think: Annotated[bool, option("The prompt ended inside the thinking.")] = False,
 ) -> int:
     toolbox = Toolbox(_load_tools(tools)) if tools else None
     form = get_format(format) if format else None
@@ -116,16 +118,10 @@ def _opened(file: Path | None) -> AbstractContextManager[IO[bytes]]:
 
 def _read(file: Path | None) -> str:
     with _opened(file) as opened:
-        try:
-            content = opened.read(MAX_LINE + 1)
-        except OSError as error:
-            fail(f"{file} cannot be read ({error.strerror}).")
+        content = opened.read(MAX_LINE + 1)
     if len(content) > MAX_LINE:
         fail(f"{file or 'standard input'} is larger than {MAX_LINE:,} bytes, the most that is read.")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        fail(f"{file or 'standard input'} is not UTF-8 text (byte {error.start}: {error.reason}).")
+    return decoded(content, file or Path("standard input"))
 
 
 def _load_tools(file: Path) -> list[Any]:
@@ -162,19 +158,19 @@ def _show(parsed: Parsed, form: str) -> None:
     if parsed.content:
         typer.secho("\ncontent", bold=True)
         for line in parsed.content.split("\n"):
-            typer.echo(f"  {_printable(line)}")
+            typer.echo(f"  {_safe(line)}")
 
 
 def _show_call(call: ParsedCall) -> None:
     typer.echo()
-    typer.secho(f"✓ {_printable(call.name)}", fg="green", nl=False)
+    typer.secho(f"✓ {_safe(call.name)}", fg="green", nl=False)
     typer.echo(f"  (character {call.position})")
     for key, value in call.arguments.items():
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         first, *rest = shown.split("\n")
-        typer.echo(f"    {_printable(key)} = {_printable(first)}")
+        typer.echo(f"    {_safe(key)} = {_safe(first)}")
         for line in rest:
-            typer.echo(f"    {' ' * len(key)}   {_printable(line)}")
+            typer.echo(f"    {' ' * len(key)}   {_safe(line)}")
 
 
 def _show_problem(problem: Problem) -> None:
@@ -183,13 +179,6 @@ def _show_problem(problem: Problem) -> None:
     typer.secho(f"{sign} {problem.severity}: {problem.kind}", fg=colour, nl=False)
     typer.echo(f"  (character {problem.position})")
     for line in problem.message.split("\n"):
-        typer.echo(f"    {_printable(line)}")
+        typer.echo(f"    {_safe(line)}")
     if problem.excerpt:
-        typer.secho(f"    » {_printable(problem.excerpt.replace(chr(10), '⏎'))}", dim=True)
-
-
-def _printable(text: str) -> str:
-    """Escape control characters."""
-    return "".join(
-        char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode() for char in text
-    )
+        typer.secho(f"    » {_safe(problem.excerpt.replace(chr(10), '⏎'))}", dim=True)

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Option
 
 from sfusion.fakes.faults import load_rules
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import say
 from sfusion.harness.commandline.options import Faults, Sandboxes, Seed
 from sfusion.harness.errors import HarnessError, Untrusted
@@ -45,52 +44,45 @@ class SandboxExecutor(StrEnum):
 
 @command
 def rollout(
-    out: Annotated[Path, Option("--out", help="Directory for the <step>.jsonl files.", metavar="DIR")],
-    problems: Annotated[int, Option(min=1, help="Samples per step.")] = 64,
-    steps: Annotated[int, Option(min=1, help="Number of steps, one file each.")] = 1,
+    out: Annotated[Path, option("Directory for the <step>.jsonl files.", "DIR")],
+    problems: Annotated[int, option("Samples per step.", min=1)] = 64,
+    steps: Annotated[int, option("Number of steps, one file each.", min=1)] = 1,
     seed: Seed = 0,
-    format: Annotated[str, Option(metavar="FORMAT", help="Tool-call format of the model.")] = "hermes",
+    format: Annotated[str, option("Tool-call format of the model.", "FORMAT")] = "hermes",
     policy: Policy = "gsm8k",
     sandbox: Sandboxes = None,
     sandbox_executor: Annotated[
         SandboxExecutor | None,
-        Option(
-            help="The fake sandbox runs programs (python, the default) or only answers what they print (scripted). "
-            "Required with script:FILE, whose code is that of its author."
+        option(
+            "The fake sandbox runs programs (python, the default) or only answers what they print "
+            "(scripted). Required with script:FILE, whose code is that of its author."
         ),
     ] = None,
     faults: Faults = None,
-    rate_limit: Annotated[int, Option(min=1, help="Maximum number of sandbox requests in flight.")] = 10,
-    timeout: Annotated[float, Option(metavar="SECONDS", min=0.001, help="Time limit of a program.")] = 30.0,
-    at_once: Annotated[int | None, Option(min=1, help="Requests that run concurrently; default: all.")] = None,
+    rate_limit: Annotated[int, option("Maximum number of sandbox requests in flight.", min=1)] = 10,
+    timeout: Annotated[float, option("Time limit of a program.", "SECONDS", min=0.001)] = 30.0,
+    at_once: Annotated[int | None, option("Requests that run concurrently; default: all.", min=1)] = None,
     over_sample: Annotated[
-        float, Option(min=0, help="Start this share of extra requests; cancel the rest once enough completed.")
+        float, option("Start this share of extra requests; cancel the rest once enough completed.", min=0)
     ] = 0.0,
     tokenizer: Annotated[
-        str, Option(metavar="bytes|DIR", help="bytes (built in), or the directory of a Hugging Face tokenizer.")
+        str, option("bytes (built in), or the directory of a Hugging Face tokenizer.", "bytes|DIR")
     ] = "bytes",
-    max_prompt_len: Annotated[int, Option(help="Maximum number of prompt tokens.", rich_help_panel=_LIMITS)] = 8192,
-    max_response_len: Annotated[
-        int, Option(help="Maximum number of tokens after the prompt.", rich_help_panel=_LIMITS)
-    ] = 16384,
-    max_model_len: Annotated[
-        int | None, Option(help="Maximum number of tokens in total.", rich_help_panel=_LIMITS)
-    ] = None,
-    max_assistant_turns: Annotated[
-        int, Option(help="Maximum number of replies per request.", rich_help_panel=_LIMITS)
-    ] = 8,
+    max_prompt_len: Annotated[int, option("Maximum number of prompt tokens.", panel=_LIMITS)] = 8192,
+    max_response_len: Annotated[int, option("Maximum number of tokens after the prompt.", panel=_LIMITS)] = 16384,
+    max_model_len: Annotated[int | None, option("Maximum number of tokens in total.", panel=_LIMITS)] = None,
+    max_assistant_turns: Annotated[int, option("Maximum number of replies per request.", panel=_LIMITS)] = 8,
     max_parallel_calls: Annotated[
-        int | None, Option(help="Maximum number of calls executed per turn.", rich_help_panel=_LIMITS)
+        int | None, option("Maximum number of calls executed per turn.", panel=_LIMITS)
     ] = None,
     max_tool_response_length: Annotated[
-        int | None, Option(help="Maximum length of a tool's text in characters.", rich_help_panel=_LIMITS)
+        int | None, option("Maximum length of a tool's text in characters.", panel=_LIMITS)
     ] = None,
     tool_response_truncate_side: Annotated[
-        TruncateSide,
-        Option(help="Which part of a longer text is cut (as in verl 0.8 and later).", rich_help_panel=_LIMITS),
+        TruncateSide, option("Which part of a longer text is cut (as in verl 0.8 and later).", panel=_LIMITS)
     ] = TruncateSide.MIDDLE,
     max_invalid_calls: Annotated[
-        int | None, Option(help="End a request after this many invalid calls in a row.", rich_help_panel=_LIMITS)
+        int | None, option("End a request after this many invalid calls in a row.", panel=_LIMITS)
     ] = None,
 ) -> int:
     real = [] if sandbox == ["fake"] else sandbox or []

@@ -17,10 +17,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated
 
-from typer import Option
-
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import is_stdout, text_stream, write_json
 from sfusion.harness.commandline.options import Html, Json, Out, Seed
 from sfusion.harness.lab.runs import write_run
@@ -38,12 +36,12 @@ _HEAD = ("", "round", "events", "peak/limit", "differ", "moved", "took")
 
 @command
 def chaos(
-    rounds: Annotated[int, Option(min=1, help="Number of rounds.")] = 10,
+    rounds: Annotated[int, option("Number of rounds.", min=1)] = 10,
     seed: Seed = 1,
-    first: Annotated[int, Option(min=1, help="Number of the first round, to repeat or continue a run.")] = 1,
-    nodes: Annotated[int, Option(min=1, max=16, help="Most nodes of the cluster that a round uses.")] = 3,
+    first: Annotated[int, option("Number of the first round, to repeat or continue a run.", min=1)] = 1,
+    nodes: Annotated[int, option("Most nodes of the cluster that a round uses.", min=1, max=16)] = 3,
     schedules: Annotated[
-        int, Option(min=0, max=1000, help="Random schedules with which each round is also played in sim.")
+        int, option("Random schedules with which each round is also played in sim.", min=0, max=1000)
     ] = 2,
     out: Out = None,
     html: Html = None,

@@ -23,10 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
-
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Html, Jobs, On, Out, RayAddress, Seed, Tools, Trust
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs import Task, read_tasks, write_run
@@ -56,21 +54,17 @@ SHRINKING = Budget(cases=600, seconds=None)
 class HuntOptions:
     """The options of the command."""
 
-    minutes: Annotated[float | None, Option(min=0.0, help="Hunt for this long (default: 1 minute).")] = None
-    cases: Annotated[int | None, Option(min=1, help="Hunt for this many cases instead.")] = None
+    minutes: Annotated[float | None, option("Hunt for this long (default: 1 minute).", min=0.0)] = None
+    cases: Annotated[int | None, option("Hunt for this many cases instead.", min=1)] = None
     seed: Seed = 0
     tools: Tools = None
-    near: Annotated[
-        list[str] | None,
-        Option(metavar="SCENARIO", help="Start from a file or bundled scenario. Repeatable."),
-    ] = None
+    near: Annotated[list[str] | None, option("Start from a file or bundled scenario. Repeatable.", "SCENARIO")] = None
     trust: Trust = False
     corpus: Annotated[
-        Path | None,
-        Option(metavar="DIR", help="Keep what was learned in this folder, and continue the hunt that it holds."),
+        Path | None, option("Keep what was learned in this folder, and continue the hunt that it holds.", "DIR")
     ] = None
-    stop: Annotated[bool, Option("--stop", help="Stop after the batch of the first finding.")] = False
-    shrink: Annotated[bool, Option(help="Shrink what is written with --out.")] = True
+    stop: Annotated[bool, option("Stop after the batch of the first finding.")] = False
+    shrink: Annotated[bool, option("Shrink what is written with --out.")] = True
     jobs: Jobs = 0
     on: On = "here"
     ray_address: RayAddress = None

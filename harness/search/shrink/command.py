@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Tools, Trust
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.search.shrink.recorded import (
@@ -50,17 +50,16 @@ class ShrinkOptions:
     """The options of the command."""
 
     run: Annotated[Path, Argument(metavar="RUN", help="Folder of a run as written by --out, or a scenario file.")]
-    promise: Annotated[str | None, Option(metavar="NAME", help="Which broken promise; by default the first.")] = None
+    promise: Annotated[str | None, option("Which broken promise; by default the first.", "NAME")] = None
     tools: Tools = None
     trust: Trust = False
-    seconds: Annotated[float, Option(min=0, help="Time for the search.")] = 60.0
-    cases: Annotated[int, Option(min=1, help="Maximum number of runs.")] = 5000
-    to: Annotated[Path | None, Option(metavar="FILE", help="File to write; by default RUN/shrunk.yaml.")] = None
+    seconds: Annotated[float, option("Time for the search.", min=0)] = 60.0
+    cases: Annotated[int, option("Maximum number of runs.", min=1)] = 5000
+    to: Annotated[Path | None, option("File to write; by default RUN/shrunk.yaml.", "FILE")] = None
     keep: Annotated[
         Path | None,
-        Option(
-            metavar="FILE|DIR",
-            help="Keep the result as this scenario; in a folder its name is made from those of run and promise.",
+        option(
+            "Keep the result as this scenario; in a folder its name is made from those of run and promise.", "FILE|DIR"
         ),
     ] = None
 

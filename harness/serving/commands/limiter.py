@@ -18,9 +18,8 @@ from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
-from typer import Option
 
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import is_stdout, write_json
 from sfusion.harness.commandline.options import RAY_ADDRESS, Json
 from sfusion.harness.errors import BadOption
@@ -32,20 +31,11 @@ from sfusion_tools.limiter.exposition import limiter_page
 
 @command
 def limiter(
-    name: Annotated[
-        str, Option(metavar="NAME", help="Name of the limiter: `limiter_name` of the tool config.")
-    ] = "rate-limiter",
-    ray_address: Annotated[
-        str,
-        Option(metavar="HOST:PORT|auto", envvar="RAY_ADDRESS", help=RAY_ADDRESS),
-    ] = "auto",
-    resize: Annotated[
-        int | None, Option(help="Set rate_limit: how many attempts may be in flight from now on.")
-    ] = None,
-    remove: Annotated[bool, Option("--remove", help="End the limiter.")] = False,
-    metrics: Annotated[bool, Option("--metrics", help="Print a page that Prometheus can read instead of a table.")] = (
-        False
-    ),
+    name: Annotated[str, option("Name of the limiter: `limiter_name` of the tool config.", "NAME")] = "rate-limiter",
+    ray_address: Annotated[str, option(RAY_ADDRESS, "HOST:PORT|auto", envvar="RAY_ADDRESS")] = "auto",
+    resize: Annotated[int | None, option("Set rate_limit: how many attempts may be in flight from now on.")] = None,
+    remove: Annotated[bool, option("End the limiter.")] = False,
+    metrics: Annotated[bool, option("Print a page that Prometheus can read instead of a table.")] = (False),
     json_file: Json = None,
 ) -> None:
     if (resize is not None) + remove + metrics + (json_file is not None) > 1:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from sfusion.fakes.faults import load_rules
 from sfusion.fakes.proxy import FaultProxy
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.headers import Headers, read_headers
 from sfusion.harness.serving.server_options import (
     EventLog,
@@ -42,7 +42,7 @@ class ProxyOptions(ServerOptions):
     url: Annotated[str, Argument(metavar="URL", help="The server to forward to, with or without /run_code.")]
     model: Model = None
     header: Headers = None
-    use_proxy_env: Annotated[bool, Option("--use-proxy-env", help="Obey HTTP_PROXY and similar variables.")] = False
+    use_proxy_env: Annotated[bool, option("Obey HTTP_PROXY and similar variables.")] = False
     event_log: EventLog = None
 
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Option
 
 from sfusion.fakes.faults import load_rules
 from sfusion.fakes.sandbox import FakeSandbox, RecordedExecutor
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption
 from sfusion.harness.serving.server_options import (
     EventLog,
@@ -42,20 +41,20 @@ class SandboxOptions(ServerOptions):
 
     executor: Annotated[
         str,
-        Option(
-            metavar="python|scripted|recorded|none",
-            help="What answers: python (really runs code), scripted (runs nothing, programs succeed), recorded (a "
-            "cassette), none (runs nothing, a program without a script fails).",
+        option(
+            "What answers: python (really runs code), scripted (runs nothing, programs succeed), recorded "
+            "(a cassette), none (runs nothing, a program without a script fails).",
+            "python|scripted|recorded|none",
         ),
     ] = "none"
     profile: Annotated[
-        str, Option(metavar="2026-07|2025-06", help="Which real server to imitate; 2025-06 is the published image.")
+        str, option("Which real server to imitate; 2025-06 is the published image.", "2026-07|2025-06")
     ] = "2026-07"
     model: Model = None
     scripts: Annotated[
-        Path | None, Option(help="YAML list of scripts for the executors none and scripted: pattern, prints, ...")
+        Path | None, option("YAML list of scripts for the executors none and scripted: pattern, prints, ...")
     ] = None
-    cassette: Annotated[Path | None, Option(help="Recorded answers for the recorded executor.")] = None
+    cassette: Annotated[Path | None, option("Recorded answers for the recorded executor.")] = None
     event_log: EventLog = None
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from typer import Option
 
 from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, Latency
 from sfusion.fakes.sglang.faults import load_engine_rules
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption
 from sfusion.harness.rollouts.policies import Policy, read_policy
 from sfusion.harness.serving.server_options import Port, ServerOptions, admin_line, serve_until_interrupted
@@ -29,36 +28,26 @@ class EngineOptions(ServerOptions):
     """The options of the command."""
 
     port: Port = 30000
-    format: Annotated[
-        str, Option(metavar="FORMAT", help="Tool-call format of the model; `none` leaves calls in the text.")
-    ] = "qwen25"
+    format: Annotated[str, option("Tool-call format of the model; `none` leaves calls in the text.", "FORMAT")] = (
+        "qwen25"
+    )
     policy: Policy = "gsm8k"
     reasoning_parser: Annotated[
-        str | None, Option(metavar="NAME", help="Return thinking separately: qwen3, deepseek-r1, glm45, gpt-oss, ...")
+        str | None, option("Return thinking separately: qwen3, deepseek-r1, glm45, gpt-oss, ...", "NAME")
     ] = None
     quirks: Annotated[
-        str | None, Option(metavar="sglang", help="Parse calls like sglang's own parsers, including what they lose.")
+        str | None, option("Parse calls like sglang's own parsers, including what they lose.", "sglang")
     ] = None
-    step: Annotated[int, Option(help="Training step; the misbehaving policy gets worse with it.")] = 0
-    model: Annotated[str, Option("--served-model-name", metavar="NAME", help="Name of the served model.")] = (
-        "fake-model"
-    )
-    context_length: Annotated[int, Option(min=1, help="Maximum tokens of prompt and answer together.")] = 32768
-    cache_report: Annotated[bool, Option("--cache-report", help="Report cached tokens in the usage.")] = False
-    first_token: Annotated[
-        float, Option(metavar="SECONDS", min=0, help="Time until the first token.", rich_help_panel=_LOAD)
-    ] = 0.0
-    per_token: Annotated[
-        float, Option(metavar="SECONDS", min=0, help="Time for each further token.", rich_help_panel=_LOAD)
-    ] = 0.0
-    load: Annotated[float, Option(min=0, help="Slowdown per concurrent request.", rich_help_panel=_LOAD)] = 0.0
-    spread: Annotated[
-        float, Option(min=0, help="Sigma of a log-normal factor on all times.", rich_help_panel=_LOAD)
-    ] = 0.0
-    max_running: Annotated[int | None, Option(min=1, help="Maximum concurrent requests.", rich_help_panel=_LOAD)] = None
-    max_queued: Annotated[
-        int | None, Option(min=0, help="Maximum waiting requests; more get a 503.", rich_help_panel=_LOAD)
-    ] = None
+    step: Annotated[int, option("Training step; the misbehaving policy gets worse with it.")] = 0
+    model: Annotated[str, option("Name of the served model.", "NAME", names="--served-model-name")] = "fake-model"
+    context_length: Annotated[int, option("Maximum tokens of prompt and answer together.", min=1)] = 32768
+    cache_report: Annotated[bool, option("Report cached tokens in the usage.")] = False
+    first_token: Annotated[float, option("Time until the first token.", "SECONDS", _LOAD, min=0)] = 0.0
+    per_token: Annotated[float, option("Time for each further token.", "SECONDS", _LOAD, min=0)] = 0.0
+    load: Annotated[float, option("Slowdown per concurrent request.", panel=_LOAD, min=0)] = 0.0
+    spread: Annotated[float, option("Sigma of a log-normal factor on all times.", panel=_LOAD, min=0)] = 0.0
+    max_running: Annotated[int | None, option("Maximum concurrent requests.", panel=_LOAD, min=1)] = None
+    max_queued: Annotated[int | None, option("Maximum waiting requests; more get a 503.", panel=_LOAD, min=0)] = None
 
 
 @command

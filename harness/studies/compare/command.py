@@ -14,10 +14,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import Html, Json
 from sfusion.harness.reports import Reports
@@ -32,9 +32,7 @@ from sfusion.harness.studies.compare.telling import as_dict
 def compare(
     before: Annotated[Path, Argument(metavar="RUN", help="Folder of a run, or of many, as written by --out.")],
     after: Annotated[Path, Argument(metavar="RUN", help="The other run, or the other folder of many.")],
-    exact: Annotated[
-        bool, Option("--exact", help="Exit with 1 if anything differs, not only if a promise got worse.")
-    ] = False,
+    exact: Annotated[bool, option("Exit with 1 if anything differs, not only if a promise got worse.")] = False,
     html: Html = None,
     json_file: Json = None,
 ) -> int:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import Html, Json, Svg
 from sfusion.harness.reports import Reports
@@ -33,9 +33,7 @@ def history(
         list[str] | None,
         Argument(metavar="SCENARIO", help="Names of scenarios, or of single cells; by default all of the folder."),
     ] = None,
-    out: Annotated[Path, Option(metavar="DIR", help="The folder that was given to `sfusion run --out`.")] = Path(
-        "runs"
-    ),
+    out: Annotated[Path, option("The folder that was given to `sfusion run --out`.", "DIR")] = Path("runs"),
     html: Html = None,
     svg: Svg = None,
     json_file: Json = None,

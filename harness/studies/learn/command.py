@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Option
 
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Force, Logs
 from sfusion.harness.errors import BadOption, LogError
 from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios
+from sfusion.harness.reports.files import check_new_file
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.check import Checked, check
 from sfusion.harness.studies.learn.draft import scenario_text
@@ -52,30 +52,25 @@ HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 @command
 def learn_from_logs(
     logs: Logs,
-    out: Annotated[Path | None, Option("--to", help="Where to write the scenario (default, and `-`: stdout).")] = None,
+    out: Annotated[Path | None, option("Where to write the scenario (default, and `-`: stdout).", names="--to")] = None,
     force: Force = False,
     name: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Name of the scenario (default: that of FILE, or of the main cause)."),
+        str | None, option("Name of the scenario (default: that of FILE, or of the main cause).", "NAME")
     ] = None,
     most: Annotated[
         int,
-        Option(
-            "--calls", min=1, max=200_000, help="Learn from the stretch of about this many calls with most trouble."
+        option(
+            "Learn from the stretch of about this many calls with most trouble.", names="--calls", min=1, max=200000
         ),
     ] = 5000,
     wants_check: Annotated[
-        bool, Option("--check/--no-check", help="Run the scenario in virtual time, learn again and compare.")
+        bool, option("Run the scenario in virtual time, learn again and compare.", names="--check/--no-check")
     ] = True,
 ) -> int:
     if out == Path("-"):
         out = None
-    if out is not None and out.is_dir():
-        raise BadOption(f"--to {out} is a folder; name a file, such as {out / 'learned.yaml'}")
-    if out is not None and out.is_file() and not force:
-        raise BadOption(f"{out} exists already; choose another name, or replace it with --force")
-    if out is not None and not out.parent.is_dir():
-        raise BadOption(f"--to {out}: there is no folder {out.parent}")
+    if out is not None:
+        check_new_file("--to", out, force=force)
     # The scenario itself may go to stdout.
     stream = sys.stdout if out is not None else sys.stderr
     unreadable = UnreadableLines()

@@ -18,10 +18,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument
 
 from sfusion.harness.atomic_files import write_file
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import WRITTEN, Html, Jobs, Json, Keyword, On, RayAddress, Trust
 from sfusion.harness.errors import BadOption, ScenarioError
@@ -53,16 +53,15 @@ class SweepOptions:
     scenario: Annotated[str, Argument(metavar="SCENARIO", help="A file, or the name of a bundled scenario.")]
     vary: Annotated[
         list[str] | None,
-        Option(
-            metavar="PATH=VALUES",
-            help="A value of the scenario and what to try: 4..64 (doubling, with the values halfway), 4..64/4 (steps), "
-            "4..64*9 (9 values), 32,64,128. Repeat for a grid.",
+        option(
+            "A value of the scenario and what to try: 4..64 (doubling, with the values halfway), 4..64/4 "
+            "(steps), 4..64*9 (9 values), 32,64,128. Repeat for a grid.",
+            "PATH=VALUES",
         ),
     ] = None
-    seeds: Annotated[int, Option(min=1, max=1000, help="Number of seeds per setting.")] = 10
+    seeds: Annotated[int, option("Number of seeds per setting.", min=1, max=1000)] = 10
     model: Annotated[
-        Path | None,
-        Option(help="Server model to use instead of the scenario's, as `sfusion doctor --model-out` writes it."),
+        Path | None, option("Server model to use instead of the scenario's, as `sfusion doctor --model-out` writes it.")
     ] = None
     keyword: Keyword = ""
     trust: Trust = False
@@ -70,19 +69,12 @@ class SweepOptions:
     on: On = "here"
     ray_address: RayAddress = None
     out: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR", help="Write sweep.html, sweep.svg and sweep.json to this folder.", rich_help_panel=WRITTEN
-        ),
+        Path | None, option("Write sweep.html, sweep.svg and sweep.json to this folder.", "DIR", WRITTEN)
     ] = None
     html: Html = None
     svg: Annotated[
         Path | None,
-        Option(
-            metavar="FILE|DIR",
-            help="Write the plots as one SVG file, or one file each if this is a folder.",
-            rich_help_panel=WRITTEN,
-        ),
+        option("Write the plots as one SVG file, or one file each if this is a folder.", "FILE|DIR", WRITTEN),
     ] = None
     json: Json = None
 

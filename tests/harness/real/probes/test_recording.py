@@ -211,7 +211,7 @@ def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, scripted: 
     path.write_text("mine")
     code, output = sfusion("drift", scripted.url, "--record", path, "-k", "http/ping")
     assert (code, path.read_text()) == (2, "mine")
-    assert "already exists; give another name, or --force" in output
+    assert "exists already; give another name, or --force" in output
     code, output = sfusion("drift", scripted.url, "--record", path, "-k", "http/ping", "--force")
     assert code == 0
     assert len(read_recording(path).answers) == 8
