@@ -28,6 +28,7 @@ from typer import Argument
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Tools, Trust
+from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.search.shrink.recorded import (
     SHRUNK,
@@ -77,6 +78,8 @@ def shrink(options: ShrinkOptions) -> None:
         again = options.file if options.to is not None or run.is_file() else run
         typer.echo(f"keep it: sfusion shrink {again}{more} --keep scenarios/found")
         return
+    if options.keep.is_file():
+        raise BadOption(f"--keep {options.keep}: exists already; give another name")
     if options.seconds and run.name != SHRUNK and not (run / SHRUNK).is_file():
         _search(options)
         run = run if run.is_dir() and options.to is None else options.file
