@@ -127,7 +127,10 @@ def _real(text: str, probes: Sequence[Probe], options: DriftOptions) -> ServerAn
     if _is_file(text):
         return recorded_answers(read_recording(Path(text)), probes, name=Path(text).name)
     target = read_target(text)
-    with open_targets([target], say=say, check=False) as (sandbox,), _progress(str(target), len(probes)) as advance:
+    with (
+        open_targets([target], say=say, check=False) as (sandbox,),
+        probe_progress(str(target), len(probes)) as advance,
+    ):
         return asyncio.run(
             live_answers(
                 sandbox.url, probes, name=str(target), headers=headers, timeout=options.timeout, on_answer=advance
@@ -142,7 +145,7 @@ def _fake(probes: Sequence[Probe], real: ServerAnswers, options: DriftOptions, n
         profile = detected or "2026-07"
         why = "detected by its memory limits" if detected else "the default, as the answers do not show which it is"
         notes.append(f"the fake plays profile {profile} ({why}); --profile overrides it")
-    with _progress(f"fake {profile}", len(probes)) as advance:
+    with probe_progress(f"fake {profile}", len(probes)) as advance:
         return asyncio.run(
             fake_answers(
                 probes,
@@ -163,7 +166,7 @@ def _record(options: DriftOptions, real: str, out: Path, probes: Sequence[Probe]
         with open_targets([target], say=say, check=False) as (sandbox,):
             server = Server.at(sandbox.url, headers)
             sent = [probe for probe in probes if server.can_send(probe)]
-            with _progress("recording", len(sent)) as advance:
+            with probe_progress("recording", len(sent)) as advance:
                 asking = ask(
                     sandbox.url, sent, shown=str(target), headers=headers, timeout=options.timeout, on_answer=advance
                 )
@@ -190,7 +193,7 @@ def _list(probes: Sequence[Probe]) -> None:
 
 
 @contextmanager
-def _progress(label: str, total: int) -> Iterator[Callable[[Probe], None]]:
+def probe_progress(label: str, total: int) -> Iterator[Callable[[Probe], None]]:
     """Show progress on stderr: a bar on a terminal, a few lines otherwise. Yields what to call after each probe."""
     done = 0
     with ProgressReporter(sys.stderr, total, label) as terminal:
