@@ -14,6 +14,7 @@ from sfusion.harness.commandline.discovery import found_commands
 from sfusion.harness.commandline.edge import Edge, PlainCommand, joined
 from sfusion.harness.commandline.exits import fail
 from sfusion_tools._version import __version__
+from sfusion_tools.errors import near
 
 _GROUPS = {"serve": "Run a fake as a server for any client."}
 _CHECKOUT = "is not part of the package any more: in a checkout of the repository, run"
@@ -39,15 +40,20 @@ class Commands(Edge):
             if not found.name.startswith(prefix):
                 continue
             if rest:
-                about = {"help": _GROUPS[name], "no_args_is_help": True, "rich_help_panel": found.panel}
+                about = {
+                    "help": _GROUPS.get(name, found.about),
+                    "no_args_is_help": True,
+                    "rich_help_panel": found.panel,
+                }
                 self.commands.setdefault(name, Commands(name=name, prefix=f"{name} ", **about))
             else:
                 self.commands[name] = TyperCommand(name, help=found.about, rich_help_panel=found.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is to run."""
-        if not self._prefix and args[0] in _FORMER:
-            fail(_FORMER[args[0]])
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            known = f"`sfusion {self._prefix}{args[0]}` is not a command; {near(args[0], self.commands)}"
+            fail(known if self._prefix else _FORMER.get(args[0], known))
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if isinstance(command, Commands) else load(f"{self._prefix}{name}"), rest
 

@@ -69,6 +69,8 @@ def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
     kind, declaration, *_ = get_args(annotation)
     if kind is bool and default is False and declaration.default is ...:
         declaration.param_decls = (f"--{name.replace('_', '-')}",)
+    if default is None:
+        declaration.show_default = False
     if declaration.metavar is None:
         types = [one for one in (*get_args(kind), kind) if one is not type(None)]
         choices = issubclass(types[0], Enum)

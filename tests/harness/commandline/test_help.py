@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from functools import cache
 from typing import Any
@@ -118,7 +120,18 @@ def test_a_former_command_says_where_it_is_now(former: str, now: str) -> None:
     assert now in result.stderr
 
 
-def test_a_misspelt_command_is_told_what_was_meant() -> None:
-    result = CliRunner().invoke(app, ["comapre"])
-    assert result.exit_code == 2
-    assert "compare" in result.stderr
+@pytest.mark.parametrize(("typed", "meant"), [("comapre", "compare"), ("serve sandbx", "sandbox"), ("serve keep", "")])
+def test_a_misspelt_command_is_told_what_was_meant(typed: str, meant: str) -> None:
+    result = CliRunner().invoke(app, typed.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"`sfusion {typed}` is not a command; ")
+    assert f"did you mean '{meant}'?" in result.stderr or not meant
+
+
+def test_the_help_imports_no_command() -> None:
+    code = (
+        "import sys\nfrom sfusion.harness.cli import app\napp(['--help'], standalone_mode=False)\n"
+        "print([name for name in sys.modules if name.endswith('.command') or '.commands.' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
