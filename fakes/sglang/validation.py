@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sfusion.fakes.errors import FakeSGLangError
+from sfusion.fakes.wire.app import is_json, json_invalid
 
 T = TypeVar("T")
 
@@ -41,10 +42,10 @@ def endpoint(method: str, path: str) -> str:
 
 def read_body(adapter: TypeAdapter[T], data: bytes, content_type: str | None, where: str) -> T:
     """Return the body as its model; raises :class:`Invalid`. Only decodes JSON, like FastAPI."""
-    body: Any = None
-    if data:
-        body = data if not _is_json(content_type) else _decode(data, where)
-    if body is None:
+    body: Any = data
+    if data and (not content_type or is_json(content_type)):
+        body = _decode(data, where)
+    if not data or body is None:
         raise Invalid([{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}], where)
     try:
         return adapter.validate_python(body, from_attributes=True)
@@ -69,26 +70,11 @@ def check_content_type(content_type: str | None) -> None:
         raise Invalid([{"loc": ["header", "content-type"], "msg": message, "type": "value_error"}], "")
 
 
-def _is_json(content_type: str | None) -> bool:
-    if not content_type:
-        return True
-    kind = content_type.split(";", 1)[0].strip().lower()
-    main, _, sub = kind.partition("/")
-    return main == "application" and (sub == "json" or sub.endswith("+json"))
-
-
 def _decode(data: bytes, where: str) -> Any:
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
-        detail = {
-            "type": "json_invalid",
-            "loc": ("body", error.pos),
-            "msg": "JSON decode error",
-            "input": {},
-            "ctx": {"error": error.msg},
-        }
-        raise Invalid([detail], where) from None
+        raise Invalid([json_invalid(error)], where) from None
     except (ValueError, RecursionError) as error:
         raise Unreadable("There was an error parsing the body") from error
 
