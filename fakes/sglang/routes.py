@@ -54,9 +54,6 @@ from sfusion.fakes.sglang.schema import (
     PauseGenerationReqInput,
 )
 from sfusion.fakes.sglang.validation import (
-    Invalid,
-    Unanswerable,
-    Unreadable,
     check_content_type,
     endpoint,
     read_body,
@@ -451,16 +448,3 @@ async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterat
             yield piece
     finally:
         await rest.aclose()
-
-
-def refused(error: Exception) -> Answer | None:
-    """Return the answer to an exception that a handler raised on purpose."""
-    if isinstance(error, Invalid):
-        return error_answer(str(error), "Bad Request")
-    if isinstance(error, Unreadable):
-        return error_answer(str(error), "400")
-    if isinstance(error, Unanswerable):
-        return Answer.text("Internal Server Error", status=500)
-    if isinstance(error, EngineRefused):
-        return error_answer(str(error), str(error.status), error.status)
-    return None
