@@ -46,7 +46,7 @@ class _Exhausted(Exception):
 def shrink(
     scenario: Scenario,
     same_failure: SameFailure,
-    budget: Budget = Budget(),
+    budget: Budget = Budget(),  # noqa: B008 - frozen
     *,
     deviations: Deviations | None = None,
     reductions: Iterable[Reduction] = REDUCTIONS,
