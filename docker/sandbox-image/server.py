@@ -10,8 +10,6 @@ import asyncio
 import os
 import signal
 
-from sfusion.fakes.sandbox.app import SandboxApp
-
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.fake import SandboxApp
 from sfusion.fakes.sandbox.gate import Gate

@@ -16,7 +16,8 @@ from pydantic_core import from_json
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
 from sfusion.fakes.wire import Answer, dump_json
 from sfusion.fakes.wire.app import is_json, json_invalid
-from sfusion_tools.formats.jsontext import levels, nesting
+from sfusion_tools.bounded_input import levels
+from sfusion_tools.formats.jsontext import nesting
 
 T = TypeVar("T")
 Problem = dict[str, Any]
