@@ -36,7 +36,7 @@ def proxy(
     faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Limit on requests, as YAML: unbounded, '{quota: 8}', '{queue: 32}'."),
+        typer.Option(help="Limit on requests, as YAML: unbounded, '{kind: quota, in_flight: 8}', '{kind: queue}'."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random decision.")] = 0,
     token_file: TokenFile = None,

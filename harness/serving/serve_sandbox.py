@@ -45,7 +45,8 @@ def serve_sandbox(
     ] = "2026-07",
     faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Behaviour under load, as YAML: unbounded, '{quota: 8}', '{queue: 32}'.")
+        str | None,
+        typer.Option(help="Behaviour under load, as YAML: unbounded, '{kind: quota, in_flight: 8}', '{kind: queue}'."),
     ] = None,
     scripts: Annotated[
         Path | None, typer.Option(help="YAML list of scripts for the executors none and scripted: pattern, prints, ...")

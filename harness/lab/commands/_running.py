@@ -18,7 +18,7 @@ from sfusion.harness.lab.runs.tool_classes import check_classes, find_modules_be
 from sfusion.harness.lab.runs.trust import check_trusted
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import World
-from sfusion.harness.lab.scenarios.schedule import read_schedule
+from sfusion.harness.lab.scenarios.parts import read_schedule
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.real.targets import FakeTarget, RealSandbox
 from sfusion.harness.real.targets._targets import read_targets, real_sandboxes

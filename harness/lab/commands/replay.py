@@ -33,7 +33,7 @@ def replay(
     from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
     from sfusion.harness.lab.runs.directory import SCENARIO
     from sfusion.harness.lab.scenarios.library import JOURNAL
-    from sfusion.harness.lab.scenarios.schedule import read_schedule
+    from sfusion.harness.lab.scenarios.parts import read_schedule
 
     codes = {0}
     other = None if schedule is None else read_schedule(schedule)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.scenarios.model import is_own
+from sfusion.harness.lab.scenarios.tools import is_own
 from sfusion_tools.tool_registry import load_class
 
 

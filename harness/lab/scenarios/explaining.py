@@ -6,7 +6,7 @@ import inspect
 import itertools
 import textwrap
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any
@@ -19,28 +19,17 @@ from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
-from sfusion.harness.lab.scenarios.base import ScenarioPart
+from sfusion.harness.lab.scenarios.base import ScenarioPart, parts_below
 from sfusion.harness.lab.scenarios.library import scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.reading import models_in, read_scenarios
+from sfusion.harness.lab.scenarios.reading import read_scenarios
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.config import SandboxToolConfig
 
-
-def _below(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    for key, field in model.model_fields.items():
-        if field.annotation == Scenario.model_fields["tools"].annotation:
-            yield key, SandboxToolConfig
-        for part in models_in(field.annotation):
-            if issubclass(part, ScenarioPart | Rule):
-                yield path + key, part
-                yield from _below(part, f"{path}{key}.")
-
-
-PATHS: dict[str, type[BaseModel]] = {"": Scenario}
+PATHS: dict[str, type[BaseModel]] = {"": Scenario, "tools": SandboxToolConfig}
 """The parts of a scenario file by the dotted key under which they first occur."""
-for _path, _cls in _below(Scenario):
-    if _cls not in PATHS.values():
+for _path, _, _cls in parts_below(Scenario):
+    if issubclass(_cls, ScenarioPart | Rule) and _cls not in PATHS.values():
         PATHS[_path] = _cls
 PARTS = {path.rpartition(".")[2] or "scenario": part for path, part in PATHS.items()}
 """The same by the last word of that key."""

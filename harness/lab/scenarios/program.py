@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+import re
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer
+from sfusion.fakes.fields import Drawn, NotHunted
 from sfusion.fakes.sandbox.program import check_fill, fill, filled_length
 from sfusion.harness.lab.journal import SHOWN
-from sfusion.harness.lab.scenarios.base import ScenarioPart
-from sfusion.harness.lab.scenarios.python_source import python_source
+from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
+from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.sandbox.text import plain
 
@@ -21,8 +23,12 @@ from sfusion_tools.sandbox.text import plain
 class ProgramPart(ScenarioPart):
     """What a program does. The scripted sandbox does not run it: it waits `seconds` and answers with what it prints."""
 
-    share: float = Field(1.0, gt=0, description="weight among several programs; each call draws one by its id")
-    call: str | None = Field(None, description="only for the call of this id, such as c0005, instead of a share")
+    share: Annotated[float, Drawn(0.3, 4.0, share=0.1)] = Field(
+        1.0, gt=0, description="weight among several programs; each call draws one by its id"
+    )
+    call: Annotated[str | None, NotHunted("any call may run any program of a case")] = Field(
+        None, description="only for the call of this id, such as c0005, instead of a share"
+    )
     repeated: bool = Field(
         False, description="the same code in all its calls, as of a model that repeats itself; {call} does not differ"
     )
@@ -33,7 +39,7 @@ class ProgramPart(ScenarioPart):
     prints: str = Field("ok\n", description="its stdout; {call} is replaced by the call's id, {fill:N} by N characters")
     early: str = Field("", description="what it prints first and flushes, so that it survives a timeout")
     errors: str = Field("", description="its stderr")
-    whole: bool = Field(
+    whole: Annotated[bool, Drawn(True, share=0.05)] = Field(
         False,
         description="its output gets through in any size; as on the real server, a write of more than 219 kB is cut "
         "and one of twice that blocks until the timeout",
@@ -46,8 +52,10 @@ class ProgramPart(ScenarioPart):
     compile_exit: int = Field(0, description="return code of the compiler, for compiled languages")
     compile_errors: str = Field("", description="output of the compiler")
     sandbox_error: str = Field("", description="make the sandbox itself fail with this message")
-    code: str | None = Field(None, description="real code, for `executor: python`")
-    real: bool = Field(
+    code: Annotated[str | None, NotHunted("real code has real time")] = Field(
+        None, description="real code, for `executor: python`"
+    )
+    real: Annotated[bool, NotHunted("only for sandboxes that run code")] = Field(
         False, description="generate Python code that really does all this; always on with a real sandbox"
     )
     arguments: Any = Field(None, description="arguments to send as they are, instead of a program")
@@ -79,7 +87,7 @@ class ProgramPart(ScenarioPart):
         comment = "//" if self.language in _SLASHES else "#"
         body = self.code or ""
         if self.real and not body:
-            body = python_source(
+            body = _python_source(
                 seconds=seconds,
                 early=early,
                 prints=prints,
@@ -114,6 +122,71 @@ class ProgramPart(ScenarioPart):
         if (self.language or language) != "python":
             return f"code is generated only for Python, not {self.language or language}; give `code`"
         return None
+
+
+_PLAIN: Data = {"seconds": 0.5, "prints": "{call}\n"}
+_TIMES = (0, 0.051, 0.503, 1.007, 2.511, {"uniform": [0.1, 1.5]})
+_HUNTED: dict[str, tuple[Data, ...]] = {
+    "odd_programs": (
+        {"exit": 1, "prints": ""},
+        {"exit": 3, "prints": "half\n", "errors": "gave up\n"},
+        {"exit": -9, "prints": "so far {call}\n"},
+        {"raises": "ValueError: {call}", "prints": "before\n"},
+        {"raises": "ValueError: bad", "prints": ""},
+        {"prints": ""},
+        {"prints": "", "errors": "only a warning\n"},
+        {"memory": 4000, "prints": "never\n", "raises": "MemoryError"},
+        {"sandbox_error": "no space left on device"},
+        {"repeated": True, "prints": "4\n"},
+        {"prints": "déjà vu 🚀 {call}\n"},
+        {"prints": "\x1b[31m{call}\x1b[0m\n", "errors": "\x1b[1mred\x1b[0m\n"},
+        {"prints": "[DecodeError] 'utf-8' codec can't decode byte 0xff\n"},
+    ),
+    "long_programs": (
+        {"seconds": 3600, "early": "step 1 of {call}\n"},
+        {"seconds": 3600, "timeout": 900, "early": "begun {call}\n"},
+        {"seconds": 3600, "prints": ""},
+        {"seconds": {"uniform": [1, 20]}, "prints": "{call}\n"},
+        {"seconds": 6.971, "timeout": 8, "prints": "{call}\n"},
+        {"seconds": {"choice": [4.99, 5.0, 5.01]}, "prints": "{call}\n"},
+    ),
+    "loud_programs": (
+        {"prints": "{call}{fill:5000}end\n"},
+        {"prints": "{fill:30000}\n"},
+        {"prints": "{fill:262144}\n"},
+        {"prints": "x{call} " + "é" * 800 + "\n"},
+        {"prints": "{fill:30000}\n", "errors": "Traceback {call}\n", "exit": 1},
+        {"early": "{fill:400}\n", "prints": "{call}\n"},
+    ),
+    "languages": (
+        {"language": "cpp", "prints": "{call}\n"},
+        {"language": "cpp", "compile_exit": 1, "compile_errors": "main.cpp:1:1: error: expected unqualified-id\n"},
+        {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"},
+    ),
+    "bad_arguments": tuple(
+        {"arguments": one}
+        for one in (
+            [1, 2], {"code": 123}, {}, {"code": "print(1)", "language": "python3"}, "print(1)", {"code": ""}, 7,
+            {"code": "print(1)", "timeout": "abc"}, {"code": "print(1)", "timeout": -1},
+        )
+    ),
+}  # fmt: skip
+"""Programs that a hunt runs, by the feature of the case: what matters is how their fields go together."""
+PROGRAM_FEATURES = tuple(_HUNTED)
+
+
+def draw_programs(drawing: Drawing, _: Data) -> Data | list[Data]:
+    """Return the programs of a load; a field that is declared as drawn is added to any of them."""
+    programs = [
+        dict(one)
+        for feature, several in _HUNTED.items()
+        if drawing.has(feature)
+        for one in drawing.random.sample(several, drawing.random.randint(1, 2))
+    ]
+    if not programs or drawing.happens(0.8):
+        programs.insert(0, {**_PLAIN, "seconds": drawing.one(*_TIMES)})
+    programs = [{**one, **drawing.part(ProgramPart)} for one in programs]
+    return programs[0] if len(programs) == 1 else programs
 
 
 def check_printed(characters: int) -> None:
@@ -184,6 +257,7 @@ REPEATED = "repeated"
 _MOST_PRINTED = 1_000_000_000
 _ENDS = 60
 """How many of the last characters of a longer one."""
+_LONG_RUN = re.compile(r"(.)\1{63,}", re.DOTALL)
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
                       "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
 
@@ -194,3 +268,42 @@ def _shown(key: str, text: str) -> dict[str, str]:
 
 def _hint(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else str(value)
+
+
+def _python_source(*, seconds: float, early: str, prints: str, errors: str, exit: int, raises: str, memory: int) -> str:
+    """Return the code: early output, memory, time, output, then how it ends."""
+    lines = ["import builtins, os, sys, time"]
+    if early:
+        lines += [f"sys.stdout.write({_literal(early)})", "sys.stdout.flush()"]
+    if memory:
+        lines.append(f"needed = bytearray({memory} << 20)")
+    if seconds:
+        lines.append(f"time.sleep({seconds!r})")
+    if errors:
+        lines += [f"sys.stderr.write({_literal(errors)})", "sys.stderr.flush()"]
+    if prints:
+        lines += [f"sys.stdout.write({_literal(prints)})", "sys.stdout.flush()"]
+    if raises:
+        name, _, words = raises.partition(": ")
+        # An unknown exception is defined on the spot: what counts is the last line of the traceback.
+        lines.append(f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})")
+        lines.append(f"raise known({words!r})" if words else "raise known")
+    elif exit < 0:
+        lines.append(f"os.kill(os.getpid(), {-exit})")
+    elif exit:
+        lines.append(f"sys.exit({exit})")
+    return "\n".join(lines) + "\n"
+
+
+def _literal(text: str) -> str:
+    """Return a Python expression for a text, with long runs of one character kept short."""
+    parts: list[str] = []
+    at = 0
+    for run in _LONG_RUN.finditer(text):
+        if run.start() > at:
+            parts.append(repr(text[at : run.start()]))
+        parts.append(f"{run[1]!r} * {len(run[0])}")
+        at = run.end()
+    if at < len(text):
+        parts.append(repr(text[at:]))
+    return " + ".join(parts) or "''"

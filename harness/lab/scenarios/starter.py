@@ -31,10 +31,11 @@ tools:
 
 # The fake Sandbox Fusion server that answers the calls.
 sandbox:
-  # How it behaves under load: a quota answers 429 beyond `quota` requests; others are unbounded and queue.
+  # How it behaves under load: a quota answers 429 beyond `in_flight` requests; others are unbounded and queue.
   model:
+    kind: quota
     # Number of requests that it handles at a time.
-    quota: 8
+    in_flight: 8
     # Seconds in the Retry-After header of a 429.
     retry_after: 0.5
   # What goes wrong. Each rule says when it strikes and what it does; `sfusion explain kinds` lists the faults.

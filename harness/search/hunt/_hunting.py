@@ -16,7 +16,7 @@ from sfusion.harness.lab.runs import Task, read_tasks, write_run
 from sfusion.harness.lab.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.lab.runs.trust import check_trusted
 from sfusion.harness.lab.scenarios import scenario_files
-from sfusion.harness.lab.scenarios.model import is_own
+from sfusion.harness.lab.scenarios.tools import is_own
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.reports import RunReport, write_page
 from sfusion.harness.search.hunt.case import HANG, play_case, run_bounded, scenario_of

@@ -25,11 +25,12 @@ from sfusion.harness.lab.promises.registry import judge_timed
 from sfusion.harness.lab.runs.result import RunResult
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, merged_tools
+from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.search.hunt.coverage import behaviour, strikes_of
 from sfusion.harness.search.hunt.expectations import horizon_of, promises_of
 from sfusion.harness.search.hunt.findings import HuntFinding, findings_in
-from sfusion.harness.search.hunt.generate import Data, named
+from sfusion.harness.search.hunt.generate import named
 from sfusion.harness.search.shrink.failure import ERROR, Failure
 
 REAL_SECONDS = 60

@@ -10,7 +10,8 @@ from sfusion.harness.errors import HarnessError
 from sfusion.harness.lab.runs.result import RunResult
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks
-from sfusion.harness.lab.scenarios.model import Scenario, check_tool_keys
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.tools import check_tool_keys
 from sfusion.harness.search.shrink.failure import Failure, failures_of
 from sfusion.harness.search.shrink.reference_tool import GoodTool
 from sfusion.harness.search.shrink.tool_config import tool_config
