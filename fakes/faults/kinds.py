@@ -33,6 +33,7 @@ _BODIES = (
 )
 _WAITS = (None, None, 0, 0.5, 3, 12, "soon", "Fri, 31 Dec 1999 23:59:59 GMT")
 _AMOUNTS = (0.0, 0.01, 0.3, 0.5, 0.9, 1.0, 40.0)
+_FAULT = NotShrunk("it is the fault itself")
 _TYPES = ("text/html", "application/json; charset=latin-1", "x")
 
 
@@ -282,7 +283,7 @@ class ContentType(Action):
     outcomes = frozenset()
     examples = ({"content_type": "text/html"},)
 
-    content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$"), Drawn(*_TYPES)] = (
+    content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$"), Drawn(*_TYPES), _FAULT] = (
         "text/html"
     )
     """The content type to send."""
@@ -340,7 +341,7 @@ class Output(ContentFault):
         {"output": {"what": "null", "stream": "stderr"}},
     )
 
-    what: Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"]
+    what: Annotated[Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"], _FAULT]
     """What to do with it: ``lost``, ``null``, ``cut``, ``huge``, ``not_utf8`` or ``decode_error``."""
     size: int = Field(default=1_000_000, ge=0, le=20_000_000)
     """Characters kept by ``cut``, added by ``huge``."""

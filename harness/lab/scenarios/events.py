@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from sfusion.fakes.faults import Seconds
-from sfusion.fakes.fields import Drawn, NotHunted, Reduced
+from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios.base import Data, ScenarioPart, declared
 from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.errors import near
 
 KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
+_EVENT = NotShrunk("it is the event itself")
 _WORKER = re.compile(r"worker-([1-9][0-9]*)|n([1-9][0-9]*)-w([1-9][0-9]*)")
 
 
@@ -100,13 +101,13 @@ class EventPart(ScenarioPart):
     cut_off: Annotated[str | None, Drawn(how=_a_worker)] = Field(
         None, description="cut a worker off from the limiter for `seconds`; it keeps working"
     )
-    restart: Annotated[Literal["limiter", "sandbox"] | None, Drawn()] = Field(
+    restart: Annotated[Literal["limiter", "sandbox"] | None, Drawn(), _EVENT] = Field(
         None, description="restart after a kill or crash: limiter or sandbox"
     )
-    crash: Annotated[str | None, Drawn(how=_a_sandbox)] = Field(
+    crash: Annotated[str | None, Drawn(how=_a_sandbox), _EVENT] = Field(
         None, description="crash the sandbox: sandbox (all of them) or sandbox-2"
     )
-    wedge: Annotated[str | None, Drawn(how=_a_sandbox)] = Field(
+    wedge: Annotated[str | None, Drawn(how=_a_sandbox), _EVENT] = Field(
         None, description="the sandbox accepts requests but never answers, for `seconds` or for good"
     )
     resize: Annotated[int | None, Drawn(1, 2, 5, 20), Reduced(scales=True)] = Field(

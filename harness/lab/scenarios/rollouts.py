@@ -129,7 +129,10 @@ def _draw_turns(drawing: Drawing, part: Data) -> list[Data]:
 def _draw_limits(drawing: Drawing, part: Data) -> Data | None:
     if part.get("repeat"):  # nothing else ends it
         return {"max_assistant_turns": drawing.random.randint(2, 4)}
-    return drawing.part(LimitsPart) if drawing.happens(0.5) else None
+    if not drawing.happens(0.5):
+        return None
+    limits = drawing.part(LimitsPart)
+    return {key: value for key, value in limits.items() if key != "max_prompt_len" or "max_model_len" not in limits}
 
 
 def _draw_engine_faults(drawing: Drawing, _: Data) -> list[Data]:

@@ -155,7 +155,7 @@ def _grows(field: FieldInfo, value: Any) -> bool:
     """Is the default of a number larger than what is given?"""
     default = field.default
     numbers = isinstance(default, int) and isinstance(value, int) and not isinstance(default, bool)
-    return numbers and default > value
+    return numbers and default > value >= 0
 
 
 def _fields(annotation: Any, part: Data) -> Mapping[str, FieldInfo]:
@@ -170,16 +170,16 @@ def _fields(annotation: Any, part: Data) -> Mapping[str, FieldInfo]:
 
 def _of_action(what: Data) -> Mapping[str, FieldInfo]:
     """A fault is written ``{status: 503, retry_after: 1}``, ``{hang: 5s}`` or ``{drip: {bytes: 1}}``."""
-    found: dict[str, FieldInfo] = {}
+    found = dict(KINDS["status"].model_fields) if "status" in what else {}
     for key, value in what.items():
-        if (kind := KINDS.get(key)) is None:
+        if key in found or (kind := KINDS.get(key)) is None:
             continue
         found |= kind.model_fields
         if key not in kind.model_fields:
             inner: Any = kind
             if not isinstance(value, dict | bool):
-                name = next(iter(kind.from_scalar(value)))
-                inner = Annotated[(kind.model_fields[name].annotation, *kind.model_fields[name].metadata)]
+                field = kind.model_fields[next(iter(kind.from_scalar(value)))]
+                inner = Annotated[(field.annotation, *field.metadata, Reduced(how=lambda _: [True]))]
             found[key] = FieldInfo(annotation=inner)
     return found
 
