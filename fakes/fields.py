@@ -21,7 +21,7 @@ class Drawn:
     def __init__(
         self,
         *values: Any,
-        how: Callable[[Any], Any] | None = None,
+        how: Callable[[Any, Any], Any] | None = None,
         when: str | tuple[str, ...] = (),
         share: float | None = None,
     ) -> None:
@@ -53,6 +53,14 @@ class Reduced:
     """It is never left out: what it would be then is not simpler."""
     scales: bool = False
     """The number, or the time, goes with the number of calls."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a scenario that is learned from a log has for a field."""
+
+    of: str
+    """The dotted attribute of what was learned that holds the value; None, or the default, leaves the field out."""
 
 
 @dataclass(frozen=True)

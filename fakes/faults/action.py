@@ -98,6 +98,8 @@ class Action(BaseModel):
     sandbox_only: ClassVar[bool] = False
     outcomes: ClassVar[frozenset[Outcome]] = ANY_FAILURE
     """How a call that it strikes may end, beside the ends of its program."""
+    passes: ClassVar[bool] = False
+    """Another attempt, which it does not strike, succeeds."""
     examples: ClassVar[tuple[Any, ...]] = ()
     """Actions of this kind, as YAML has them, that a hunt tries often; it draws others field by field."""
     built_in: ClassVar[bool] = True
@@ -157,7 +159,7 @@ class Action(BaseModel):
 
         ``may_have_run``: the tool also repeats what may have been executed.
         """
-        return False
+        return self.passes and first_attempts is not None and may_have_run
 
     @property
     def lies(self) -> bool:

@@ -18,7 +18,7 @@ from sfusion_tools.outcome import Outcome
 
 _HALF = 0.5
 _STATUSES = (200, 201, 202, 204, 301, 307, 400, 401, 404, 408, 413, 422, 425, 429, 429, 500, 502, 503, 503, 504, 599)
-_BODIES = (
+_BODIES: tuple[Any, ...] = (
     None,
     "",
     "busy",
@@ -169,13 +169,11 @@ class Reset(Action):
     kind = "reset"
     phases = ("before", "connect", "during", "after", "body")
     outcomes = frozenset({Outcome.UNREACHABLE, Outcome.BAD_RESPONSE})
+    passes = True
     examples = ("reset",)
 
     at: Annotated[float, Drawn(*_AMOUNTS)] = Field(default=0.5, ge=0)
     """In phase ``body``, how much to send first: a share below 1, or a number of bytes."""
-
-    def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
-        return first_attempts is not None and may_have_run
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.reset()
@@ -190,9 +188,7 @@ class Close(Action):
     kind = "close"
     phases = ("before", "connect", "during", "after")
     outcomes = frozenset({Outcome.UNREACHABLE})
-
-    def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
-        return first_attempts is not None and may_have_run
+    passes = True
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.close()

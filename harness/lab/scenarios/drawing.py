@@ -7,20 +7,21 @@ import types
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from sfusion.fakes.faults import KINDS, Action, Distribution, Rule
-from sfusion.fakes.faults.duration import seconds as read_seconds
+from sfusion.fakes.faults.duration import seconds
 from sfusion.fakes.fields import Drawn
 from sfusion.harness.lab.scenarios.base import Data, declared
 
 _DURATIONS = (0.0, 0.0013, 0.053, 0.317, 1.019, 2.531, 6.047, 20.071, 90.089)
 """No round numbers: the answer and the timeout of a request at the same moment would be a tie that nobody can judge."""
-_SHARES = (0.0, 0.3, 0.5, 1.0)
-_NUMBERS = (0, 1, 2, 3, 7, 64, 1000, 100_000)
-_TEXTS = ("busy", "Internal Server Error", "<html>502</html>", "0", "null", '{"status": "Success"}', "été 🚀\n")
+_VALUES: dict[Any, tuple[Any, ...]] = {
+    int: (0, 1, 2, 3, 7, 64, 1000, 100_000),
+    float: (0.0, 0.3, 0.5, 1.0),
+    str: ("busy", "Internal Server Error", "<html>502</html>", "0", "null", '{"status": "Success"}', "été 🚀\n"),
+}
 
 
 class Drawing:
@@ -113,32 +114,20 @@ class Drawing:
             return self.duration()
         if annotation is bool:
             return self.happens(0.5)
-        if annotation is int:
-            return self.one(*[one for one in _NUMBERS if _within(one, metadata)] or [_least(metadata)])
-        if annotation is float:
-            durations = any(getattr(one, "func", None) is read_seconds for one in metadata)
-            return self.one(*[one for one in (_DURATIONS if durations else _SHARES) if _within(one, metadata)])
-        if annotation is str:
-            return self.one(*_TEXTS)
+        if annotation in (int, float, str):
+            known = (
+                _DURATIONS if any(getattr(one, "func", None) is seconds for one in metadata) else _VALUES[annotation]
+            )
+            return self.one(*(one for one in known if _fits(one, annotation, metadata)))
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             kind = annotation.model_fields.get("kind")
             return self.part(annotation, {} if kind is None else {"kind": kind.default})
         return None
 
 
-def _within(value: float, metadata: list[Any]) -> bool:
-    for one in metadata:
-        match one:
-            case Ge(bound) if not value >= bound:  # type: ignore[operator] # bounds of our models are numbers
-                return False
-            case Gt(bound) if not value > bound:  # type: ignore[operator]
-                return False
-            case Le(bound) if not value <= bound:  # type: ignore[operator]
-                return False
-            case Lt(bound) if not value < bound:  # type: ignore[operator]
-                return False
+def _fits(value: Any, annotation: Any, metadata: list[Any]) -> bool:
+    try:
+        TypeAdapter(Annotated[(annotation, *metadata, None)]).validate_python(value)
+    except ValueError:
+        return False
     return True
-
-
-def _least(metadata: list[Any]) -> int:
-    return max((int(one.ge) for one in metadata if isinstance(one, Ge)), default=0)  # type: ignore[call-overload]

@@ -279,7 +279,7 @@ class Scenario(ScenarioPart):
     @property
     def needs_fake(self) -> str | None:
         """Return why this scenario needs the fake sandbox; None if a real one will do."""
-        models = [self.sandbox.instance(number).model for number in range(1, self.sandbox.instances + 1)]
+        models = [part.model for part in self.sandbox.settings]
         own = [name for name in ("cores", "spawn_cost") if any(getattr(model, name) for model in models)]
         if own:
             return f"a real server cannot be told how to slow down ({', '.join(own)})"

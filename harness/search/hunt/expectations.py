@@ -131,12 +131,12 @@ class _Expectation:
     def _longest_timeout(self) -> float:
         """The longest time that a program of the case may get."""
         most = max(self.most_seconds, self.scenario.default_timeout)
-        asked = [part.timeout for part in self.programs if part.timeout is not None]
+        asked = [part.timeout for part in self.scenario.programs if part.timeout is not None]
         return min(most, max([self.scenario.default_timeout, *asked]))
 
     @cached_property
     def _attempt(self) -> float:
-        compiling = any(part.language in COMPILED for part in self.programs)
+        compiling = any(part.language in COMPILED for part in self.scenario.programs)
         return (
             self._longest_timeout
             + compiling * self._value("compile_timeout", 10.0)
@@ -210,7 +210,7 @@ class _Expectation:
     def _longest_pause(self) -> float:
         """How long our own tool may be silent where every call gets its result: an attempt, and the wait after it."""
         actions = [action for rule in self._rules for action in rule.what]
-        attempt = max(min(part.seconds.longest, self._longest_timeout) for part in self.programs)
+        attempt = max(min(part.seconds.longest, self._longest_timeout) for part in self.scenario.programs)
         attempt += max(self._one_is_slow, sum(rule.longest_delay for rule in self._rules))
         if any(action.kind == "hang" for action in actions):
             attempt += self._attempt
@@ -245,21 +245,12 @@ class _Expectation:
     # -- what may go wrong --
 
     @cached_property
-    def programs(self) -> list[ProgramPart]:
-        if self.scenario.load is not None:
-            return self.scenario.load.program
-        assert self.scenario.rollouts is not None
-        return [part for turn in self.scenario.rollouts.turns for part in turn.programs]
-
-    @cached_property
     def _rules(self) -> list[Rule]:
-        sandbox = self.scenario.sandbox
-        return [rule for number in range(1, sandbox.instances + 1) for rule in sandbox.instance(number).faults]
+        return [rule for part in self.scenario.sandbox.settings for rule in part.faults]
 
     @cached_property
     def _models(self) -> list[Any]:
-        sandbox = self.scenario.sandbox
-        return [sandbox.instance(number).model for number in range(1, sandbox.instances + 1)]
+        return [part.model for part in self.scenario.sandbox.settings]
 
     @cached_property
     def _is_unbounded(self) -> bool:
@@ -285,8 +276,7 @@ class _Expectation:
     def _one_is_slow(self) -> float:
         """Return how much slower one of several otherwise healthy sandboxes is; 0 if that is not all there is."""
         sandbox, slow = self.scenario.sandbox, []
-        for number in range(1, sandbox.instances + 1):
-            part = sandbox.instance(number)
+        for part in sandbox.settings:
             if part.model.cores or part.model.spawn_cost:
                 return 0.0
             if not part.faults and not isinstance(part.model, Queue | Quota):
@@ -301,7 +291,7 @@ class _Expectation:
             width = min(self._limit, self._callers)
             turns = math.ceil(width / part.model.workers) if isinstance(part.model, Queue) else 1
             slow.append(sum(delays) * turns)
-        short = max(part.seconds.longest for part in self.programs) <= 3
+        short = max(part.seconds.longest for part in self.scenario.programs) <= 3
         quiet = not self.scenario.events and self._attempt > 20 and short
         return slow[0] if len(slow) == 1 and sandbox.instances > 1 and quiet and slow[0] <= 5 else 0.0
 
@@ -322,14 +312,8 @@ class _Expectation:
         if self._value("retry_may_have_run", 1.0):
             return False
         # A server that ran the program and then says that it is too busy misleads everybody.
-        late = [
-            one
-            for rule in self._rules
-            for phase, some in rule.actions_by_phase.items()
-            if phase in ("during", "after", "body")
-            for one in some
-        ]
-        misled = any(isinstance(one, Status) and one.refuses for one in late)
+        late = [rule for rule in self._rules if rule.phase in ("during", "after")]
+        misled = any(isinstance(one, Status) and one.refuses for rule in late for one in rule.what)
         return not misled and not self.scenario.events
 
     # -- how calls must end --
@@ -355,7 +339,7 @@ class _Expectation:
             return None
         others = self._failures
         if others is None:
-            others = ANY_FAILURE | {"program_timeout"}
+            others = frozenset({*(one.value for one in ANY_FAILURE), "program_timeout"})
         lost = any(event.kind in ("kill", "cancel") for event in scenario.events) or scenario.load.cancel is not None
         if not others and not lost:
             return dict(own)
@@ -376,7 +360,7 @@ class _Expectation:
         if self._value("max_response_mb", 16.0) < 1 or self._longest_wait > 500 or self._leases_are_short:
             return None
         if not self._survives and not self._one_is_slow:
-            found |= {outcome for rule in self._rules for action in rule.what for outcome in action.may_end()}
+            found |= {one.value for rule in self._rules for action in rule.what for one in action.may_end()}
             attempts = int(self._value("max_attempts", 1.0))
             if found and not self._in_time(attempts, waits=8.0 * attempts):
                 found.add("transport_timeout")  # its deadline ends the last attempt
@@ -385,14 +369,11 @@ class _Expectation:
     @cached_property
     def _survives(self) -> bool:
         """Must every call get its result in spite of the rules?"""
-        sandbox = self.scenario.sandbox
-        failures, pauses, hangs = 0, 0.0, 0
+        failures, pauses, hangs, healthy = 0, 0.0, 0, 0
         may_have_run = bool(self._value("retry_may_have_run", 0.0))
-        healthy = 0
-        for number in range(1, sandbox.instances + 1):
-            rules = sandbox.instance(number).faults
+        for part in self.scenario.sandbox.settings:
             sick = 0
-            for rule in rules:
+            for rule in part.faults:
                 if rule.is_harmless:
                     continue
                 if not rule.recovers(may_have_run=may_have_run):
@@ -413,7 +394,7 @@ class _Expectation:
 
     def _in_time(self, attempts: int, waits: float) -> bool:
         """Do this many attempts of the longest program, and the waits between them, end before the call's deadline?"""
-        work = max(part.seconds.longest for part in self.programs)
+        work = max(part.seconds.longest for part in self.scenario.programs)
         return bool(waits + attempts * (min(work, self._longest_timeout) + 1.0) < self._attempt + 5.0)
 
     @cached_property
@@ -470,10 +451,10 @@ def is_clear(scenario: Scenario) -> bool:
     """Is it known what every program does when nothing goes wrong, and whose request is whose?"""
     expected = _Expectation(scenario)
     cancelled = scenario.load is not None and scenario.load.cancel is not None
-    if any(part.repeated for part in expected.programs) and (cancelled or not expected.is_calm):
+    if any(part.repeated for part in scenario.programs) and (cancelled or not expected.is_calm):
         return False  # requests with the same code can only be told apart where all of them succeed
     most = max(expected.most_seconds, scenario.default_timeout)
-    lowered = [part for part in expected.programs if part.timeout is not None and part.timeout > most]
+    lowered = [part for part in scenario.programs if part.timeout is not None and part.timeout > most]
     return all(
         min(part.seconds.numbers) > part.timeout or part.seconds.longest <= most for part in lowered if part.timeout
     )

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from annotated_types import Ge
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from sfusion.fakes.faults import KINDS, Action, Distribution
@@ -76,32 +76,30 @@ def simpler(annotation: Any, value: Any, metadata: tuple[Any, ...] = ()) -> Iter
     reduced = declared(metadata, Reduced)
     if reduced is not None and reduced.how is not None:
         yield from reduced.how(value)
+    types = list(_types(annotation, metadata))
     if isinstance(value, list):
         yield from _simpler_list(annotation, value)
-    elif _allows(annotation, metadata, Distribution):
+    elif Distribution in types:
         yield from simpler_seconds(value)
     elif isinstance(value, dict):
         yield from _simpler_mapping(annotation, value)
-    elif _allows(annotation, metadata, int) and not isinstance(value, bool):
+    elif int in types and not isinstance(value, bool):
         with suppress(ValueError):
             yield from smaller(int(value), max((int(one.ge) for one in metadata if isinstance(one, Ge)), default=0))
-    elif isinstance(value, str) and _allows(annotation, metadata, str):
+    elif str in types and isinstance(value, str):
         yield from _shorter(value)
 
 
-def _allows(annotation: Any, metadata: tuple[Any, ...], kind: type) -> bool:
-    """May a field be of this kind? A distribution stands for every duration."""
-    if kind is Distribution and any(getattr(one, "func", None) is seconds for one in metadata):
-        return True
-    return annotation is kind or any(
-        _allows(inner, (), kind) if get_origin(inner) is not Annotated else _allows(*_bare(inner), kind)
-        for inner in get_args(annotation)
-    )
-
-
-def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    inner, *metadata = get_args(annotation)
-    return inner, tuple(metadata)
+def _types(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """Yield what a value may be; a distribution stands for every duration."""
+    if get_origin(annotation) is Annotated:
+        yield from _types(annotation.__origin__, (*metadata, *annotation.__metadata__))
+    elif any(getattr(one, "func", None) is seconds for one in metadata):
+        yield Distribution
+    elif get_origin(annotation) in (Union, UnionType):
+        yield from (one for inner in get_args(annotation) for one in _types(inner))
+    else:
+        yield annotation
 
 
 def _simpler_list(annotation: Any, items: list[Any]) -> Iterator[list[Any]]:
@@ -138,17 +136,12 @@ def _simpler_mapping(annotation: Any, part: Data) -> Iterator[Data]:
         yield from ({**rest, **instead} for instead in reduced.instead)
     for key, value in part.items():
         if (field := fields.get(key)) is None:
-            yield from ({**part, key: one} for one in _named(annotation, value))
+            if get_origin(annotation) is dict:
+                yield from ({**part, key: one} for one in simpler(get_args(annotation)[1], value))
             continue
         for one in simpler(field.annotation, value, tuple(field.metadata)):
             empty = one in ({}, []) and not field.is_required()
             yield {name: given for name, given in part.items() if name != key} if empty else {**part, key: one}
-
-
-def _named(annotation: Any, value: Any) -> Iterator[Any]:
-    """Yield simpler values for an item of a mapping by name."""
-    types = get_args(annotation)
-    return simpler(types[1], value) if get_origin(annotation) is dict else iter(())
 
 
 def _grows(field: FieldInfo, value: Any) -> bool:
@@ -184,23 +177,23 @@ def _of_action(what: Data) -> Mapping[str, FieldInfo]:
     return found
 
 
-def scaled(model: type[BaseModel], part: Data, by: int, durations: bool) -> Data:
-    """Return a part with the numbers, or the times, that go with the number of calls divided."""
-    found = dict(part)
-    for key, value in part.items():
-        field = _fields(model, part).get(key)
-        reduced = declared(field.metadata, Reduced) if field is not None else None
-        if field is not None and reduced is not None and reduced.scales:
-            is_time = _allows(field.annotation, tuple(field.metadata), Distribution)
-            if is_time and durations:
-                found[key] = seconds(value) / by
-            elif not is_time and isinstance(value, int):
-                found[key] = max(1, value // by)
-        for below in models_in(field.annotation) if field is not None else ():
-            if isinstance(value, list):
-                found[key] = [scaled(below, one, by, durations) if isinstance(one, dict) else one for one in value]
-            elif isinstance(value, dict) and _fields(below, value):
-                found[key] = scaled(below, value, by, durations)
+def scaled(annotation: Any, value: Any, by: int, times: bool) -> Any:
+    """Return a part with the numbers, and perhaps the times, that go with the number of calls divided."""
+    if isinstance(value, list):
+        return [scaled(annotation, one, by, times) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if get_origin(annotation) is dict:
+        return {name: scaled(get_args(annotation)[1], one, by, times) for name, one in value.items()}
+    fields, found = _fields(annotation, value), {}
+    for key, given in value.items():
+        field = fields.get(key)
+        found[key] = scaled(field.annotation, given, by, times) if field is not None else given
+        if field is not None and (declared(field.metadata, Reduced) or Reduced()).scales:
+            if Distribution not in _types(field.annotation, tuple(field.metadata)):
+                found[key] = max(1, given // by) if isinstance(given, int) else given
+            elif times:
+                found[key] = seconds(given) / by
     return found
 
 
@@ -230,9 +223,9 @@ def size(data: Data) -> Iterator[Data]:
     for by in (10, 5, 2):
         if min(calls, callers, permits) >= by:
             fewer = sized(calls // by, callers // by)
-            yield _limited(scaled(Scenario, fewer, by, durations=False), permits // by)
+            yield _limited(scaled(Scenario, fewer, by, times=False), permits // by)
             if data.get("events"):
-                yield _limited(scaled(Scenario, fewer, by, durations=True), permits // by)
+                yield _limited(scaled(Scenario, fewer, by, times=True), permits // by)
     yield from (sized(calls, number) for number in smaller(callers))
 
 
