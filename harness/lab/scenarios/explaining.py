@@ -34,6 +34,12 @@ for _path, _, _cls in parts_below(Scenario):
 PARTS = {path.rpartition(".")[2] or "scenario": part for path, part in PATHS.items()}
 """The same by the last word of that key."""
 MODELS: dict[str, type[BaseModel]] = {"unbounded": Unbounded, "queue": Queue, "quota": Quota}
+_GROUPS: dict[str, tuple[str, Mapping[str, type[BaseModel]]]] = {
+    "parts": ("part", PARTS),
+    "promises": ("promise", PROMISES),
+    "kinds": ("fault", KINDS),
+    "models": ("model", MODELS),
+}
 _WIDTH = 110
 _EFFECT = (
     "not a promise to write, but reported as unknown where a run does not show what its scenario declares: a fault "
@@ -56,26 +62,18 @@ class Explanation:
 
 def groups() -> dict[str, list[str]]:
     """Return every name that can be explained by group, except scenarios and fields."""
-    return {
-        "parts": [*PARTS],
-        "promises": [*PROMISES],
-        "kinds": [*KINDS],
-        "models": [*MODELS],
-        "outcomes": [outcome.value for outcome in Outcome],
-    }
+    return {group: [*table] for group, (_, table) in _GROUPS.items()} | {"outcomes": [one.value for one in Outcome]}
 
 
 def topics() -> str:
     """Return what can be explained."""
+    kinds = [f"a {kind}" for kind, _ in _GROUPS.values()] + ["an outcome"]
+    named = zip(kinds, groups().values(), strict=True)
     return "\n".join(
         [
             "sfusion explain NAME, where NAME is",
             "  a scenario    see sfusion list",
-            _wrapped("  a part        ", ", ".join(PARTS)),
-            _wrapped("  a promise     ", ", ".join(PROMISES)),
-            _wrapped("  a fault       ", ", ".join(KINDS)),
-            _wrapped("  a model       ", ", ".join(MODELS)),
-            _wrapped("  an outcome    ", ", ".join(outcome.value for outcome in Outcome)),
+            *(_wrapped(f"  {kind:<13} ", ", ".join(names)) for kind, names in named),
             "  a field       PART.FIELD, as in load.concurrency",
             "  a group       promises, kinds, models, outcomes: all of that group",
         ]
@@ -96,19 +94,14 @@ def explained(name: str) -> str | None:
 
 def explanations(name: str) -> list[Explanation]:
     """Return what a name, or each name of a group, means; nothing if it is unknown."""
-    tables: dict[str, Mapping[str, type[BaseModel]]] = {
-        "promise": PROMISES,
-        "fault": KINDS,
-        "model": MODELS,
-        "part": PARTS,
-    }
-    if name in (group := {"promises": "promise", "kinds": "fault", "models": "model"}):
-        return [_part(group[name], key, cls) for key, cls in tables[group[name]].items()]
+    if name in _GROUPS and name != "parts":
+        kind, table = _GROUPS[name]
+        return [_part(kind, key, cls) for key, cls in table.items()]
     if name == EVERYTHING_TOOK_EFFECT:
         return [Explanation("promise", name, _EFFECT, _wrapped(f"{name}: ", _EFFECT))]
     if name == "outcomes":
         return [_outcome(outcome) for outcome in Outcome]
-    found = [_part(kind, name, table[name]) for kind, table in tables.items() if name in table]
+    found = [_part(kind, name, table[name]) for kind, table in _GROUPS.values() if name in table]
     found += [_outcome(outcome) for outcome in Outcome if name == outcome.value]
     if not found and "." in name:
         owner, _, key = name.rpartition(".")

@@ -244,21 +244,21 @@ class Scenario(ScenarioPart):
     @property
     def stated_limit(self) -> int | None:
         """Return the tool's rate_limit, also of other classes; None if it has none."""
-        if self.settings is not None:
-            return self.settings.rate_limit if self.settings.enable_global_rate_limit else None
-        assert isinstance(self.tools, list)
-        config = self.tools[0].get("config") or {}
-        limit = config.get("rate_limit")
-        return limit if isinstance(limit, int) and config.get("enable_global_rate_limit", True) else None
+        limit, enabled = self.setting("rate_limit"), self.setting("enable_global_rate_limit")
+        return limit if isinstance(limit, int) and (enabled is None or enabled) else None
 
     @property
     def default_timeout(self) -> float:
         """Return the timeout of programs that do not state one; of another class what its config says, or 30 s."""
-        if self.settings is not None:
-            return float(self.settings.default_timeout)
-        assert isinstance(self.tools, list)
-        stated = (self.tools[0].get("config") or {}).get("default_timeout")
+        stated = self.setting("default_timeout")
         return float(stated) if isinstance(stated, int | float) and stated > 0 else 30.0
+
+    def setting(self, key: str) -> Any:
+        """Return a setting of the tool; of another class what its config says, or None."""
+        if self.settings is not None:
+            return getattr(self.settings, key, None)
+        assert isinstance(self.tools, list)
+        return (self.tools[0].get("config") or {}).get(key)
 
     @cached_property
     def settings(self) -> Any:

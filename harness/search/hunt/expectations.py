@@ -111,11 +111,7 @@ class _Expectation:
 
     def _number(self, key: str) -> float | None:
         """Return a key of the tool's config; None if the tool does not state it."""
-        if self.scenario.settings is not None:
-            found = getattr(self.scenario.settings, key, None)
-        else:
-            assert isinstance(self.scenario.tools, list)
-            found = (self.scenario.tools[0].get("config") or {}).get(key)
+        found = self.scenario.setting(key)
         return float(found) if isinstance(found, int | float) else None
 
     def _value(self, key: str, default: float = 0.0) -> float:
