@@ -58,8 +58,9 @@ Incident = Annotated[tuple[str, ...], BeforeValidator(_reports)]
 
 def _simpler_promise(promise: Any) -> Iterator[Any]:
     """Promise amounts instead of numbers of outcomes, which are those of the old size."""
-    amounts = promise.get("outcomes") if isinstance(promise, dict) else None
-    for name, amount in (amounts if isinstance(amounts, dict) else {}).items():
+    given = promise.get("outcomes") if isinstance(promise, dict) else None
+    amounts: Data = given if isinstance(given, dict) else {}
+    for name, amount in amounts.items():
         if amount not in ("all", "some"):
             yield from ({"outcomes": {**amounts, name: word}} for word in ("all", "some"))
             yield {"outcomes": {one: value for one, value in amounts.items() if one != name}}

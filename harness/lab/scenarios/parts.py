@@ -175,7 +175,7 @@ class CancelPart(ScenarioPart):
 
 
 def _draw_callers(drawing: Drawing, load: Data) -> int:
-    return min(load["calls"], drawing.one(1, 2, 4, 6, 12, 24))
+    return min(int(load["calls"]), drawing.random.choice((1, 2, 4, 6, 12, 24)))
 
 
 def _draw_pause(drawing: Drawing, _: Data) -> Any:

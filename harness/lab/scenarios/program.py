@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
@@ -72,17 +73,10 @@ class ProgramPart(ScenarioPart):
         name = REPEATED if self.repeated else call
         seconds = round(self.seconds.sample(drawer(seed, "program", name)), 6)
         prints, early, errors = (text.replace("{call}", name) for text in (self.prints, self.early, self.errors))
-        hints: dict[str, Any] = {}
-        given = {"seconds": seconds, "prints": prints, "early": early, "errors": errors, "exit": self.exit}
-        given |= {"raises": self.raises, "memory": self.memory, "sandbox_error": self.sandbox_error}
-        given |= {"compile_exit": self.compile_exit, "compile_errors": self.compile_errors}
-        for key, value in given.items():
-            if value:
-                hints[key] = value
-        if self.whole:
-            hints["whole"] = "yes"
+        given = {"seconds": seconds, "prints": prints, "early": early, "errors": errors}
+        given |= {key: getattr(self, key) for key in _HINTS} | {"whole": "yes" * self.whole}
         # The sandbox writes {fill:N} out: the code itself stays short.
-        text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items())
+        text = " ".join(f"{key}={_hint(value)}" for key, value in given.items() if value)
         prints, early, errors = map(fill, (prints, early, errors))
         comment = "//" if self.language in _SLASHES else "#"
         body = self.code or ""
@@ -197,31 +191,19 @@ def check_printed(characters: int) -> None:
         )
 
 
+@dataclass(slots=True)
 class PreparedCall:
     """The program of one call, ready to send."""
 
-    __slots__ = ("arguments", "call", "early", "errors", "mark", "part", "prints", "seconds")
-
-    def __init__(
-        self,
-        call: str,
-        mark: str | None,
-        arguments: Any,
-        seconds: float,
-        prints: str,
-        early: str,
-        errors: str,
-        part: ProgramPart,
-    ) -> None:
-        self.call = call
-        self.mark = mark
-        """What the sandbox calls it, where that is not its id."""
-        self.arguments = arguments
-        self.seconds = seconds
-        self.prints = prints
-        self.early = early
-        self.errors = errors
-        self.part = part
+    call: str
+    mark: str | None
+    """What the sandbox calls it, where that is not its id."""
+    arguments: Any
+    seconds: float
+    prints: str
+    early: str
+    errors: str
+    part: ProgramPart
 
     def intent(self, default_timeout: float) -> dict[str, Any]:
         """Return what the program does when nothing goes wrong, for the journal."""
@@ -254,6 +236,7 @@ class PreparedCall:
 
 
 REPEATED = "repeated"
+_HINTS = ("exit", "raises", "memory", "sandbox_error", "compile_exit", "compile_errors")
 _MOST_PRINTED = 1_000_000_000
 _ENDS = 60
 """How many of the last characters of a longer one."""

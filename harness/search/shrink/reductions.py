@@ -85,7 +85,8 @@ def simpler(annotation: Any, value: Any, metadata: tuple[Any, ...] = ()) -> Iter
         yield from _simpler_mapping(annotation, value)
     elif int in types and not isinstance(value, bool):
         with suppress(ValueError):
-            yield from smaller(int(value), max((int(one.ge) for one in metadata if isinstance(one, Ge)), default=0))
+            least: Any = next((one.ge for one in metadata if isinstance(one, Ge)), 0)
+            yield from smaller(int(value), least)
     elif str in types and isinstance(value, str):
         yield from _shorter(value)
 
@@ -277,7 +278,18 @@ def other_seeds(data: Data, count: int) -> Iterator[Data]:
 
 def _reductions() -> Iterator[Reduction]:
     """Yield what makes runs shorter first, and the number of calls before their length; then every other field."""
-    first = ("promises", "schedule", size, "rollouts", limit, size, "cluster", one_worker_struck, "events", "sandbox")
+    first: tuple[str | Reduction, ...] = (
+        "promises",
+        "schedule",
+        size,
+        "rollouts",
+        limit,
+        size,
+        "cluster",
+        one_worker_struck,
+        "events",
+        "sandbox",
+    )
     for one in (*first, *(name for name in Scenario.model_fields if name not in first)):
         yield partial(_part, one) if isinstance(one, str) else one
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
+from typing import Any
 
 from sfusion.fakes.fields import Learned as LearnedField
 from sfusion.harness.lab.scenarios.base import Data, ScenarioPart, declared
@@ -185,22 +186,19 @@ class _Draft:
         return [{"outcomes": bounds}]
 
 
-def _rule(name: str, what: Data, between: tuple[float, float] | None = None) -> Data:
+def _rule(name: str, what: Data, between: tuple[float, float] | None = None, **conditions: Any) -> Data:
     rule: Data = {"name": name.replace("_", "-")}
     if between is not None:
         low = rounded(between[0])
         rule["between"] = [low, max(rounded(between[1]), rounded(low + 0.001 + 0.001 * low))]
-    return {**rule, "what": what, "may_not_strike": True}
+    return {**rule, **conditions, "what": what, "may_not_strike": True}
 
 
 def _failure_rule(one: FailureFit) -> Data:
     ending, status = one.family
-    rule = _rule(f"status-{status}" if ending == "status" else ending, one.what, one.between)
-    if one.after is not None:
-        rule |= {"after": one.after, "times": one.failed}
+    conditions: Data = {"after": one.after, "times": one.failed} if one.after is not None else {}
     if one.rate < 1:
-        rule["probability"] = float(f"{one.rate:.4g}")
+        conditions["probability"] = float(f"{one.rate:.4g}")
     if one.phase is not None:
-        rule["phase"] = one.phase
-    return {**{key: value for key, value in rule.items() if key not in ("what", "may_not_strike")},
-            "what": one.what, "may_not_strike": True}  # fmt: skip
+        conditions["phase"] = one.phase
+    return _rule(f"status-{status}" if ending == "status" else ending, one.what, one.between, **conditions)
