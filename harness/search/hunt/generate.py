@@ -5,6 +5,7 @@ What is drawn for a field is declared with the field. Here is only what goes acr
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -84,7 +85,7 @@ def generate(draw: random.Random, keys: frozenset[str] | None = None) -> Data:
     while True:
         data = _generate(draw, keys)
         if valid(data):
-            return data
+            return copy.deepcopy(data)  # what was drawn belongs to the declarations, and a mutation changes it
 
 
 def _generate(draw: random.Random, keys: frozenset[str] | None) -> Data:
@@ -114,7 +115,7 @@ def _set(drawing: Drawing, into: Data, scene: Data) -> None:
             made: list[Data] = [{} for _ in value]
             for one, given in zip(made, value, strict=True):
                 _set(drawing, one, given)
-            into[key] = [*(into.get(key, []) if key == "faults" else ()), *made]
+            into[key] = [*(into.get(key, []) if into is drawing.data.get("sandbox") else ()), *made]
         elif drawing.tool_keys is None or into is not drawing.data.get("tools") or key in drawing.tool_keys:
             into[key] = value
 

@@ -435,3 +435,17 @@ def test_what_was_queued_at_a_slow_sandbox_before_that_was_known_may_take_its_ti
         "schedule": {"priority": 88617, "changes": 3},
     }
     assert not play_case(HuntCase(0, data)).findings
+
+
+def test_what_is_drawn_can_be_changed_without_changing_what_is_drawn_next() -> None:
+    def spoil(part: Any) -> None:
+        for one in list(part.values() if isinstance(part, dict) else part):
+            if isinstance(one, dict | list):
+                spoil(one)
+        part.clear()
+
+    before = [generate(random.Random(f"2:{number}")) for number in range(60)]
+    kept = json.dumps(before)
+    for case in before:
+        spoil(case)
+    assert json.dumps([generate(random.Random(f"2:{number}")) for number in range(60)]) == kept
