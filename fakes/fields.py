@@ -56,7 +56,7 @@ class Reduced:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedFrom:
     """What a scenario that is learned from a log has for a field."""
 
     of: str

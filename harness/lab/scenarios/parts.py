@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import KINDS, Distribution, Rule, Seconds
-from sfusion.fakes.fields import Drawn, Learned, NotHunted, NotShrunk, Reduced
+from sfusion.fakes.fields import Drawn, LearnedFrom, NotHunted, NotShrunk, Reduced
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from sfusion.fakes.sandbox.profile import Profile
 from sfusion.harness.errors import BadOption
@@ -93,7 +93,7 @@ class ClusterPart(ScenarioPart):
     nodes: Annotated[int, Drawn(1, 2, 3, when="nodes")] = Field(
         1, ge=1, le=1000, description="number of machines, called node-1, node-2, ..."
     )
-    workers_per_node: Annotated[int, Drawn(1, 2, when="nodes"), Learned("workers")] = Field(
+    workers_per_node: Annotated[int, Drawn(1, 2, when="nodes"), LearnedFrom("workers")] = Field(
         1, ge=1, le=1000, description="number of processes on each, called n1-w1, n1-w2, ..., n2-w1, ..."
     )
     link: Annotated[LinkPart, Drawn(when="link")] = Field(
@@ -189,24 +189,24 @@ def _one_program(given: Any) -> list[Any]:
 class LoadPart(ScenarioPart):
     """Calls made directly to the tool, as many concurrent rollouts would make them."""
 
-    calls: Annotated[int, Drawn(3, 6, 8, 12, 12, 16, 24, 32), Learned("figures.calls")] = Field(
+    calls: Annotated[int, Drawn(3, 6, 8, 12, 12, 16, 24, 32), LearnedFrom("figures.calls")] = Field(
         100, ge=1, le=_MOST_CALLS, description="total number of calls, called c0001, c0002, ..."
     )
-    concurrency: Annotated[int, Drawn(how=_draw_callers), Learned("load.concurrency")] = Field(
+    concurrency: Annotated[int, Drawn(how=_draw_callers), LearnedFrom("load.concurrency")] = Field(
         16, ge=1, le=100_000, description="number of callers, spread over the workers; each makes one call at a time"
     )
     program: Annotated[Programs, Drawn(how=draw_programs), Reduced(how=_one_program)] = Field(
         [ProgramPart()], alias="program", description="what each call runs; from a list, each call draws one by `share`"
     )
-    think: Annotated[Distribution, Drawn(how=_draw_pause, when="think"), Learned("load.think")] = Field(
+    think: Annotated[Distribution, Drawn(how=_draw_pause, when="think"), LearnedFrom("load.think")] = Field(
         Distribution(numbers=(0.0,)), description="pause of a caller before each call"
     )
     cancel: Annotated[CancelPart | None, Drawn(when="cancel")] = Field(None, description="cancel some of the calls")
-    steps: Annotated[int, Drawn(2, 3, 5, when="steps"), Learned("load.steps")] = Field(
+    steps: Annotated[int, Drawn(2, 3, 5, when="steps"), LearnedFrom("load.steps")] = Field(
         1, ge=1, le=1_000_000, description="the calls come in this many steps, as in training: all of one end first"
     )
-    step_pause: Annotated[Seconds, Drawn(0.0, 0.317, 6.047, 90.089, when="steps"), Learned("load.step_pause")] = Field(
-        0.0, description="pause after each step but the last"
+    step_pause: Annotated[Seconds, Drawn(0.0, 0.317, 6.047, 90.089, when="steps"), LearnedFrom("load.step_pause")] = (
+        Field(0.0, description="pause after each step but the last")
     )
 
     @model_validator(mode="after")

@@ -51,9 +51,7 @@ SCENES: dict[str, Data] = {
                 {"say": "It is 4."},
             ],
             "repeat": False,
-            "limits": {
-                "max_response_len": Drawn(how=lambda drawing, _: _room(drawing.data["rollouts"])),
-            },
+            "limits": Drawn(how=lambda _, rollouts: {"max_response_len": _room(rollouts)}),
         },
     },
 }
@@ -76,7 +74,7 @@ def _features() -> tuple[str, ...]:
 
 FEATURES = _features()
 """What a case may have; each case has a part of them."""
-_ALONE = (*FEATURES, *(*SCENES,) * 2)
+_ALONE = (*FEATURES, *(*SCENES,) * 3)
 """What may be the only feature; scenes hardly show where much else happens."""
 
 
@@ -107,9 +105,13 @@ def _set(drawing: Drawing, into: Data, scene: Data) -> None:
     for key, value in scene.items():
         if isinstance(value, Drawn):
             into[key] = value.how(drawing, into) if value.how is not None else drawing.random.choice(value.values)
-        elif key in ("load", "rollouts") and key not in into:
+        elif key in ("load", "rollouts") and key not in into and len(drawing.features) > 1:
             continue  # it has the other one
-        elif isinstance(value, dict) and not (key == "model" and key in into):
+        elif key == "model" and key in into:
+            continue
+        elif isinstance(value, dict):
+            if key in ("load", "rollouts"):
+                into.pop("rollouts" if key == "load" else "load", None)
             _set(drawing, into.setdefault(key, {}), value)
         elif isinstance(value, list):
             made: list[Data] = [{} for _ in value]

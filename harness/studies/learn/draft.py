@@ -6,7 +6,7 @@ import math
 from operator import attrgetter
 from typing import Any
 
-from sfusion.fakes.fields import Learned as LearnedField
+from sfusion.fakes.fields import LearnedFrom
 from sfusion.harness.lab.scenarios.base import Data, ScenarioPart, declared
 from sfusion.harness.lab.scenarios.parts import ClusterPart, LoadPart
 from sfusion.harness.studies.learn.commented_yaml import Path, commented_yaml
@@ -119,7 +119,7 @@ class _Draft:
         """Return the fields of a part that say what they are learned from."""
         part = {}
         for name, field in model.model_fields.items():
-            if (source := declared(field.metadata, LearnedField)) is not None:
+            if (source := declared(field.metadata, LearnedFrom)) is not None:
                 value = attrgetter(source.of)(self._learned)
                 if value is not None and (value != field.default or name in _ALWAYS):
                     part[name] = value
