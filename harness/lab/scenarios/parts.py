@@ -38,10 +38,12 @@ def _several(value: Any) -> Any:
 def _draw_rules(drawing: Drawing, _: Data) -> list[Data]:
     rules = []
     if drawing.has("gentle_faults"):  # a good tool copes with it, so that it is known how every call must end
-        gentle = [{"name": "gentle", "first_attempts": drawing.one(1, 1, 2), "what": one} for one in _examples()]
-        rules.append(drawing.one(*filter(_is_gentle, gentle)))
-    if drawing.has("plain_fault"):  # ends a call or must not: alone, often
-        what = drawing.one(*_examples())
+        attempts = {"first_attempts": drawing.one(1, 1, 2)}
+        what = drawing.one(*(one for one in _examples() if _is_gentle({**attempts, "what": one})))
+        rules.append({"name": "gentle", **attempts, "what": what})
+    if drawing.has("plain_fault"):  # alone, often: most end the call whatever a tool does
+        final = [one for one in _examples() if not _is_gentle({"first_attempts": 1, "what": one})]
+        what = drawing.one(*(_examples() if drawing.happens(0.25) else final))
         phases = Rule.model_validate({"what": what}).what[0].phases
         phase = {"phase": drawing.one(*phases)} if drawing.happens(0.3) else {}
         rules.append({"name": "plain", "every": drawing.random.randint(1, 3), **phase, "what": what})
