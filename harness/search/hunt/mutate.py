@@ -46,7 +46,7 @@ def _take_a_key(data: Data, other: Data, draw: random.Random) -> None:
             return
         name = draw.choice(sorted(names))
         below, new = mine.get(name), theirs[name]
-        if isinstance(below, list) and below and isinstance(new, list) and isinstance(below[0], dict):
+        if below and new and isinstance(below, list) and isinstance(new, list) and isinstance(below[0], dict):
             below, new = draw.choice(below), draw.choice(new)
         if not isinstance(below, dict) or not isinstance(new, dict):
             mine[name] = theirs[name]
@@ -75,8 +75,9 @@ def _drop(data: Data, _: Data, draw: random.Random) -> None:
                 walk(value)
 
     walk(data)
-    part, key = draw.choice(places)
-    del part[key]
+    if places:
+        part, key = draw.choice(places)
+        del part[key]
 
 
 _CHANGES = (_take_a_part, _take_a_part, _take_a_key, _take_a_key, _take_a_key, _add_items, _drop)

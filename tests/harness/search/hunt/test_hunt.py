@@ -449,3 +449,8 @@ def test_what_is_drawn_can_be_changed_without_changing_what_is_drawn_next() -> N
     for case in before:
         spoil(case)
     assert json.dumps([generate(random.Random(f"2:{number}")) for number in range(60)]) == kept
+
+
+def test_a_case_of_which_changes_have_left_nothing_can_be_changed_further() -> None:
+    for seed in range(20):
+        assert valid(mutate({}, random.Random(seed)))
