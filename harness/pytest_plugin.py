@@ -98,9 +98,9 @@ def make_fake_sandbox() -> Iterator[Callable[..., FakeSandbox]]:
 def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
     """A fake Sandbox Fusion for this test, listening at ``fake_sandbox.url``. It runs no code unless told to.
 
-    Set options by indirect parametrisation: ``@pytest.mark.parametrize("fake_sandbox", [{"model": {"quota": 8}}],
-    indirect=True)``, and faults with ``@pytest.mark.sandbox_faults([...])`` or, in the test,
-    ``fake_sandbox.set_faults([...])``.
+    Set options by indirect parametrisation:
+    ``@pytest.mark.parametrize("fake_sandbox", [{"model": {"kind": "quota", "in_flight": 8}}], indirect=True)``,
+    and faults with ``@pytest.mark.sandbox_faults([...])`` or, in the test, ``fake_sandbox.set_faults([...])``.
     """
     from sfusion.fakes.sandbox import FakeSandbox
 

@@ -12,12 +12,16 @@ from typing import Any, ClassVar, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from sfusion.fakes.faults.chance import Draw
+from sfusion_tools.outcome import Outcome
 
 Phase = Literal["connect", "before", "during", "after", "body"]
 PHASES: tuple[Phase, ...] = ("connect", "before", "during", "after", "body")
 Ending = Literal["close", "reset", "hang", "crash"]
 Ping = Literal["alive", "dead"]
 
+
+ANY_FAILURE = frozenset(one for one in Outcome if one.is_infrastructure and one is not Outcome.CANCELLED)
+"""How a call may end when its sandbox does anything at all wrong."""
 
 Wait = Awaitable[None] | None
 """What a site still has to wait for; None when the fault has acted at once."""
@@ -92,6 +96,12 @@ class Action(BaseModel):
     changes_answer: ClassVar[bool] = False
     """Has no effect in a phase in which a final fault replaces the answer."""
     sandbox_only: ClassVar[bool] = False
+    outcomes: ClassVar[frozenset[Outcome]] = ANY_FAILURE
+    """How a call that it strikes may end, beside the ends of its program."""
+    passes: ClassVar[bool] = False
+    """Another attempt, which it does not strike, succeeds."""
+    examples: ClassVar[tuple[Any, ...]] = ()
+    """Actions of this kind, as YAML has them, that a hunt tries often; it draws others field by field."""
     built_in: ClassVar[bool] = True
     """False for a kind that only one fake knows, and passes as ``kinds`` when it reads rules."""
 
@@ -134,11 +144,46 @@ class Action(BaseModel):
         """What the journal's event ``strike`` says beside the kind."""
         return {}
 
+    # -- what a hunt may expect of the calls that it strikes --
+
+    def may_end(self) -> frozenset[Outcome]:
+        """How a call that it strikes may end, beside the ends of its program."""
+        return self.outcomes
+
+    def is_harmless(self, phase: Phase) -> bool:
+        """Does an attempt that it strikes succeed all the same?"""
+        return False
+
+    def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
+        """Is another attempt sure to succeed? ``first_attempts`` is that of the rule: those after it are not struck.
+
+        ``may_have_run``: the tool also repeats what may have been executed.
+        """
+        return self.passes and first_attempts is not None and may_have_run
+
+    @property
+    def lies(self) -> bool:
+        """Does the sandbox give a result that is not the program's?"""
+        return False
+
+    @property
+    def longest_delay(self) -> float:
+        return 0.0
+
+    @property
+    def asked_wait(self) -> float:
+        """The seconds of Retry-After; infinite for anything that is not a number."""
+        return 0.0
+
 
 class ContentFault(Action):
     """Base of the kinds that change what a sandbox answers; ``sandbox.spoil`` knows how."""
 
     sandbox_only = True
+
+    @property
+    def lies(self) -> bool:
+        return True
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.spoil(self)

@@ -85,6 +85,18 @@ class Distribution(BaseModel):
             raise ValueError(f"lognormal takes a median and a sigma of at most {_STEEPEST:g}, found {given[1]!r}")
         return {"shape": shape, "numbers": numbers}
 
+    @property
+    def longest(self) -> float:
+        """The longest duration that it gives, nearly."""
+        match self.shape:
+            case "normal":
+                return self.numbers[0] + 6 * self.numbers[1]
+            case "lognormal":
+                return self.numbers[0] * math.exp(6 * self.numbers[1])
+            case "exponential":
+                return 20 * self.numbers[0]
+        return max(self.numbers)
+
     def sample(self, draw: Draw, name: str = "duration") -> float:
         """Draw a number of seconds; never negative."""
         numbers = self.numbers

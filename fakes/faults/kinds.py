@@ -1,19 +1,40 @@
-"""The kinds of faults. To add one, define it here: reading, explaining and striking follow from the class.
+"""The kinds of faults. To add one, define it here: reading, explaining, striking and hunting follow from the class.
 
 A fault that changes what a sandbox answers (a ``ContentFault``) also needs a branch in ``fakes/sandbox/spoil.py``.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from sfusion.fakes.faults.action import Action, ContentFault, FaultSite, Ping, Spoilage, Wait
+from sfusion.fakes.faults.action import Action, ContentFault, FaultSite, Phase, Ping, Spoilage, Wait
 from sfusion.fakes.faults.chance import Draw
 from sfusion.fakes.faults.duration import Distribution, Seconds
+from sfusion.fakes.fields import Drawn, NotShrunk
+from sfusion_tools.outcome import Outcome
 
 _HALF = 0.5
+_STATUSES = (200, 201, 202, 204, 301, 307, 400, 401, 404, 408, 413, 422, 425, 429, 429, 500, 502, 503, 503, 504, 599)
+_BODIES: tuple[Any, ...] = (
+    None,
+    "",
+    "busy",
+    "<html>502</html>",
+    "0",
+    "null",
+    '{"status": "Success"}',
+    "été 🚀\n",
+    {},
+    [],
+    {"detail": "no"},
+)
+_WAITS = (None, None, 0, 0.5, 3, 12, "soon", "Fri, 31 Dec 1999 23:59:59 GMT")
+_AMOUNTS = (0.0, 0.01, 0.3, 0.5, 0.9, 1.0, 40.0)
+_FAULT = NotShrunk("it is the fault itself")
+_TYPES = ("text/html", "application/json; charset=latin-1", "x")
 
 
 class Status(Action):
@@ -21,17 +42,44 @@ class Status(Action):
 
     kind = "status"
     phases = ("before", "during", "after")
+    examples = (
+        {"status": 503}, {"status": 502}, {"status": 429}, {"status": 429, "retry_after": 2}, {"status": 500},
+        {"status": 404, "body": "no such route"}, {"status": 202, "body": "queued"},
+        {"status": 200, "body": "<html>busy</html>"}, {"status": 504},
+    )  # fmt: skip
 
-    status: int = Field(ge=200, le=599)
+    status: Annotated[int, Drawn(*_STATUSES), NotShrunk("a status is a name, not an amount")] = Field(ge=200, le=599)
     """The HTTP status code."""
-    headers: dict[str, str] = Field(default={})
+    headers: Annotated[dict[str, str], Drawn({"Connection": "close"}, {"Retry-After": "2"}, {"X-Note": "a"})] = Field(
+        {}
+    )
     """Additional headers of the answer."""
-    body: str | dict[str, Any] | list[Any] | None = None
+    body: Annotated[str | dict[str, Any] | list[Any] | None, Drawn(*_BODIES)] = None
     """The body: a text, or data that is sent as JSON."""
-    retry_after: float | str | None = None
+    retry_after: Annotated[float | str | None, Drawn(*_WAITS)] = None
     """The value of the Retry-After header: seconds or an HTTP date."""
-    content_type: str | None = None
+    content_type: Annotated[str | None, Drawn(None, *_TYPES)] = None
     """The Content-Type header, if it is not the one that fits the body."""
+
+    def may_end(self) -> frozenset[Outcome]:
+        outcome = Outcome.of_status(self.status)
+        return frozenset({outcome} if outcome is not None else {Outcome.BAD_RESPONSE, Outcome.SANDBOX_ERROR})
+
+    def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
+        if self.headers or self.asked_wait >= 5:
+            return False
+        if self.refuses:
+            return phase == "before" or may_have_run
+        return self.status in (502, 504) and first_attempts is not None and may_have_run
+
+    @property
+    def refuses(self) -> bool:
+        """Does it say that the request was not accepted for now?"""
+        return self.status in (429, 503)
+
+    @property
+    def asked_wait(self) -> float:
+        return float(self.retry_after or 0.0) if not isinstance(self.retry_after, str) else math.inf
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.respond(self)
@@ -44,9 +92,18 @@ class Delay(Action):
     phases = ("before", "connect", "during", "after", "body")
     final = False
     adds = True
+    outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT, Outcome.UNREACHABLE, Outcome.PROGRAM_TIMEOUT})
+    examples = ({"delay": 0.317},)
 
     delay: Distribution
     """How long to wait: a duration or a distribution."""
+
+    @property
+    def longest_delay(self) -> float:
+        return self.delay.longest
+
+    def is_harmless(self, phase: Phase) -> bool:
+        return phase != "during"
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.sleep(self.delay.sample(draw))
@@ -62,6 +119,7 @@ class Degrade(Action):
     phases = ("before", "during", "after")
     final = False
     adds = True
+    outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT, Outcome.PROGRAM_TIMEOUT})
 
     start: Seconds = 0.0
     """The delay at the beginning."""
@@ -80,6 +138,8 @@ class Hang(Action):
 
     kind = "hang"
     phases = ("before", "connect", "during", "after", "body")
+    outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT, Outcome.UNREACHABLE})
+    examples = ("hang",)
 
     seconds: Seconds | None = None
     """When to close the connection; never by default."""
@@ -88,6 +148,13 @@ class Hang(Action):
     def from_scalar(cls, value: Any) -> Any:
         """``hang: 30s``."""
         return {"seconds": value}
+
+    def may_end(self) -> frozenset[Outcome]:
+        # The connection is closed after a while, perhaps amid the answer.
+        return self.outcomes if self.seconds is None else self.outcomes | {Outcome.BAD_RESPONSE}
+
+    def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
+        return first_attempts == 1 and may_have_run and self.seconds is None and phase != "connect"
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.hang(self.seconds)
@@ -101,8 +168,11 @@ class Reset(Action):
 
     kind = "reset"
     phases = ("before", "connect", "during", "after", "body")
+    outcomes = frozenset({Outcome.UNREACHABLE, Outcome.BAD_RESPONSE})
+    passes = True
+    examples = ("reset",)
 
-    at: float = Field(default=0.5, ge=0)
+    at: Annotated[float, Drawn(*_AMOUNTS)] = Field(default=0.5, ge=0)
     """In phase ``body``, how much to send first: a share below 1, or a number of bytes."""
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
@@ -117,6 +187,8 @@ class Close(Action):
 
     kind = "close"
     phases = ("before", "connect", "during", "after")
+    outcomes = frozenset({Outcome.UNREACHABLE})
+    passes = True
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.close()
@@ -127,8 +199,9 @@ class Truncate(Action):
 
     kind = "truncate"
     phases = ("body",)
+    examples = ({"truncate": 0.5},)
 
-    at: float = Field(default=0.5, ge=0)
+    at: Annotated[float, Drawn(*_AMOUNTS)] = Field(default=0.5, ge=0)
     """How much of the body to send: a share below 1, or a number of bytes."""
     then: Literal["close", "reset", "hang"] = "close"
     """What to do with the connection after that: ``close``, ``reset`` or ``hang``."""
@@ -137,6 +210,9 @@ class Truncate(Action):
     def from_scalar(cls, value: Any) -> Any:
         """``truncate: 0.5`` or ``truncate: 100``."""
         return {"at": value}
+
+    def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
+        return first_attempts is not None and may_have_run and self.then == "close" and 0 < self.at < 1
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
         spoilage.cut, spoilage.ending = self.at, self.then
@@ -148,6 +224,8 @@ class Drip(Action):
     kind = "drip"
     phases = ("body",)
     final = False
+    outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT})
+    examples = ({"drip": {"bytes": 1, "every": 1.019}}, {"drip": {"bytes": 100, "every": 1.019}})
 
     bytes: int = Field(default=1, ge=1)
     """How many bytes to send at a time."""
@@ -163,6 +241,7 @@ class MalformedAnswer(Action):
 
     kind = "malformed"
     phases = ("body",)
+    examples = ({"malformed": "json"},)
 
     what: Literal["chunk", "json", "header", "status_line"] = "chunk"
     """Which part to break: ``chunk``, ``json``, ``header`` or ``status_line``."""
@@ -197,9 +276,16 @@ class ContentType(Action):
     kind = "content_type"
     phases = ("body",)
     final = False
+    outcomes = frozenset()
+    examples = ({"content_type": "text/html"},)
 
-    content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$")] = "text/html"
+    content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$"), Drawn(*_TYPES), _FAULT] = (
+        "text/html"
+    )
     """The content type to send."""
+
+    def is_harmless(self, phase: Phase) -> bool:
+        return True
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
         spoilage.content_type = self.content_type
@@ -210,6 +296,8 @@ class SandboxError(ContentFault):
 
     kind = "sandbox_error"
     phases = ("before", "during", "after")
+    outcomes = frozenset({Outcome.SANDBOX_ERROR})
+    examples = ("sandbox_error",)
 
     message: str = "exception on running command python: [Errno 11] Resource temporarily unavailable | None"
     """The message of the answer."""
@@ -219,12 +307,17 @@ class SandboxError(ContentFault):
         """``sandbox_error: some text``."""
         return {"message": value}
 
+    @property
+    def lies(self) -> bool:
+        return False
+
 
 class Timeout(ContentFault):
     """Answer TimeLimitExceeded: at once (before), after run_timeout (during), or for a finished run (after)."""
 
     kind = "timeout"
     phases = ("during", "before", "after")
+    outcomes = frozenset({Outcome.PROGRAM_TIMEOUT, Outcome.TRANSPORT_TIMEOUT})
 
     stdout: str = ""
     """What the program printed before it was stopped."""
@@ -238,13 +331,28 @@ class Output(ContentFault):
     final = False
     adds = True
     changes_answer = True
+    examples = (
+        {"output": "not_utf8"},
+        {"output": {"what": "null", "stream": "both"}},
+        {"output": {"what": "null", "stream": "stderr"}},
+    )
 
-    what: Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"]
+    what: Annotated[Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"], _FAULT]
     """What to do with it: ``lost``, ``null``, ``cut``, ``huge``, ``not_utf8`` or ``decode_error``."""
     size: int = Field(default=1_000_000, ge=0, le=20_000_000)
     """Characters kept by ``cut``, added by ``huge``."""
     stream: Literal["stdout", "stderr", "both"] = "stdout"
     """Which output to change: ``stdout``, ``stderr`` or ``both``."""
+
+    def may_end(self) -> frozenset[Outcome]:
+        return frozenset({Outcome.BAD_RESPONSE} if self.what == "not_utf8" else ())
+
+    def is_harmless(self, phase: Phase) -> bool:
+        return self.what in ("lost", "null", "cut") and self.stream == "stderr"
+
+    @property
+    def lies(self) -> bool:
+        return self.stream != "stderr" and self.what not in ("huge", "not_utf8")
 
     def noted(self) -> dict[str, Any]:
         return {"what": self.what, "stream": self.stream, **({"size": self.size} if self.what == "huge" else {})}

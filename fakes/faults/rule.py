@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,10 +26,15 @@ from sfusion.fakes.faults.action import KINDS, PHASES, Action, Phase
 from sfusion.fakes.faults.duration import Seconds
 from sfusion.fakes.faults.kinds import Status
 from sfusion.fakes.faults.pattern import Pattern, matches
+from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion_tools.errors import YamlError, near
 from sfusion_tools.marked_yaml import Marked, parse_marked, read_marked
 
 _STATUS_KEYS = frozenset(Status.model_fields)
+_INSTEAD_OF_CHANCE = ({"first_attempts": 1}, {"times": 1}, {"first": 1}, {"every": 2}, {"every": 3})
+_SHORT = 0.5
+"""Seconds by which any attempt may be delayed."""
+_SOME, _FEW = 0.16, 0.03
 _REQUEST_FIELDS = ("path", "method", "language", "code", "call", "first_attempts")
 
 
@@ -94,35 +100,39 @@ class Rule(BaseModel):
         allow_inf_nan=False,
     )
 
-    name: str = ""
+    name: Annotated[str, NotShrunk("part of every probabilistic decision")] = ""
     """The rule's name in the journal; part of every probabilistic decision."""
-    path: Words | None = None
+    path: Annotated[Words | None, Drawn("/run_code", share=_FEW)] = None
     """Paths (``*`` is a wildcard); without it only requests for work, never pings or admin."""
-    method: Words | None = None
+    method: Annotated[Words | None, Drawn("POST", share=_FEW)] = None
     """HTTP methods."""
-    language: Words | None = None
+    language: Annotated[Words | None, Drawn("python", "cpp", share=_FEW)] = None
     """Languages of the code."""
-    code: Pattern | None = None
+    code: Annotated[Pattern | None, Drawn("call=c000[1-3]", share=_FEW)] = None
     """A regular expression searched for in the code."""
-    call: Words | None = None
+    call: Annotated[Words | None, Drawn("c000[1-3]", "*1", "r001.*", share=_SOME)] = None
     """Ids of calls (``*`` is a wildcard), as in the mark inside their code."""
-    first: int | None = Field(default=None, ge=1)
+    first: Annotated[int | None, Drawn(range(1, 7), share=_SOME), Reduced(scales=True)] = Field(default=None, ge=1)
     """Only the first N requests that fit."""
-    first_attempts: int | None = Field(default=None, ge=1)
+    first_attempts: Annotated[int | None, Drawn(1, 2, 3, share=_SOME)] = Field(default=None, ge=1)
     """Only the attempts 1 to N of each call."""
-    every: int | None = Field(default=None, ge=1)
+    every: Annotated[int | None, Drawn(range(1, 6), share=_SOME), Reduced(scales=True)] = Field(default=None, ge=1)
     """Every Nth request that fits."""
-    after: int | None = Field(default=None, ge=0)
+    after: Annotated[int | None, Drawn(range(7), share=_SOME), Reduced(scales=True)] = Field(default=None, ge=0)
     """Only after N requests that fit."""
-    between: tuple[Seconds, Seconds] | None = None
+    between: Annotated[tuple[Seconds, Seconds] | None, Drawn(*combinations((0, 0.5, 1, 2, 4, 8), 2), share=_SOME)] = (
+        None
+    )
     """Only between these two times, counted from when the faults were set."""
-    above_in_flight: int | None = Field(default=None, ge=0)
+    above_in_flight: Annotated[int | None, Drawn(range(5), share=_SOME)] = Field(default=None, ge=0)
     """Only while more than N requests are being handled, this one included."""
-    probability: float | None = Field(default=None, ge=0, le=1)
+    probability: Annotated[float | None, Drawn(0.1, 0.4, 0.8, share=_SOME), Reduced(instead=_INSTEAD_OF_CHANCE)] = (
+        Field(default=None, ge=0, le=1)
+    )
     """With this probability, drawn from (seed, rule, call, attempt)."""
-    times: int | None = Field(default=None, ge=1)
+    times: Annotated[int | None, Drawn(range(1, 7), share=_SOME)] = Field(default=None, ge=1)
     """At most N strikes."""
-    may_not_strike: bool = False
+    may_not_strike: Annotated[bool, NotHunted("a hunt accepts that anyway")] = False
     """In a scenario: accept a run in which the rule never strikes, which is unknown otherwise."""
     phase: Phase | None = None
     """When in the life of the request; every kind has a default."""
@@ -157,6 +167,26 @@ class Rule(BaseModel):
             phase = self.phase or action.phases[0]
             table[phase] = (*table.get(phase, ()), action)
         return table
+
+    @property
+    def is_harmless(self) -> bool:
+        """Does every attempt that it strikes succeed all the same?"""
+        return self.longest_delay <= _SHORT and all(
+            action.is_harmless(phase) for phase, actions in self.actions_by_phase.items() for action in actions
+        )
+
+    def recovers(self, *, may_have_run: bool) -> bool:
+        """Does another attempt succeed, which it does not strike?"""
+        return all(
+            action.is_transient(phase, self.first_attempts, may_have_run)
+            for phase, actions in self.actions_by_phase.items()
+            for action in actions
+        )
+
+    @property
+    def longest_delay(self) -> float:
+        """How long it delays a request that it lets through."""
+        return sum(action.longest_delay for action in self.what)
 
     def fits(self, arrival: Arrival) -> bool:
         """True when the conditions that depend on the attempt alone hold."""

@@ -11,7 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Seconds
+from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion_tools.errors import near
+
+_Refusal = Annotated[
+    int,
+    NotHunted("fault rules answer with other statuses"),
+    NotShrunk("a status is a name, not an amount"),
+]
+_Wait = Annotated[Seconds | None, Drawn(0.2, 1.5, share=0.5)]
 
 
 class _Load(BaseModel):
@@ -20,9 +28,9 @@ class _Load(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     kind: str
-    cores: float | None = Field(default=None, gt=0)
+    cores: Annotated[float | None, Drawn(1, 2, 4, share=0.25)] = Field(default=None, gt=0)
     """Number of cores that programs share; by default each program has its own."""
-    spawn_cost: Seconds = 0.0
+    spawn_cost: Annotated[Seconds, Drawn(0.005, 0.04, share=0.25)] = 0.0
     """Seconds that starting a program blocks the event loop, pings included (the real server: about 40 ms)."""
 
     def as_data(self) -> dict[str, Any]:
@@ -40,45 +48,43 @@ class Queue(_Load):
     """A bounded server: ``workers`` requests run, ``waiting`` requests wait, the rest are turned away."""
 
     kind: Literal["queue"] = "queue"
-    workers: int = Field(default=32, ge=1)
-    waiting: int | None = Field(default=None, ge=0)
+    workers: Annotated[int, Drawn(range(1, 7)), Reduced(scales=True)] = Field(default=32, ge=1)
+    waiting: Annotated[int | None, Drawn(0, 1, 2, 3, share=0.5)] = Field(default=None, ge=0)
     """How many requests may wait; by default any number."""
-    status: int = Field(default=503, ge=400, le=599)
-    retry_after: Seconds | None = None
+    status: _Refusal = Field(default=503, ge=400, le=599)
+    retry_after: _Wait = None
 
 
 class Quota(_Load):
     """A gateway with a quota on requests in flight and per second; 429 with Retry-After beyond it."""
 
     kind: Literal["quota"] = "quota"
-    in_flight: int | None = Field(default=None, ge=1)
-    per_second: float | None = Field(default=None, gt=0)
-    burst: int | None = Field(default=None, ge=1)
+    in_flight: Annotated[int | None, Drawn(range(1, 7), share=0.5), Reduced(scales=True)] = Field(default=None, ge=1)
+    per_second: Annotated[float | None, Drawn(3.0, 12.0, share=0.5)] = Field(default=None, gt=0)
+    burst: Annotated[int | None, Drawn(1, 8, share=0.5)] = Field(default=None, ge=1)
     """How many may arrive at once under ``per_second``; by default one second's worth."""
-    status: int = Field(default=429, ge=400, le=599)
-    retry_after: Seconds | None = None
+    status: _Refusal = Field(default=429, ge=400, le=599)
+    retry_after: _Wait = None
     """By default the time until the quota would admit again, at least one second for ``in_flight``."""
 
 
 ServerModel = Annotated[Unbounded | Queue | Quota, Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[Unbounded | Queue | Quota] = TypeAdapter(ServerModel)
-_SHORT = {"queue": "workers", "quota": "in_flight"}
+_SIZES = {"queue": "workers", "quota": "in_flight"}
 _KINDS: dict[str, type[_Load]] = {"unbounded": Unbounded, "queue": Queue, "quota": Quota}
 
 
 def read_model(value: Any) -> Unbounded | Queue | Quota:
-    """Read a model: None, a name, ``{quota: 8}``, ``{queue: 32}`` or a full mapping with ``kind``."""
+    """Read a model: None, the name of a kind, or a mapping such as ``{kind: quota, in_flight: 8}``."""
     if isinstance(value, Unbounded | Queue | Quota):
         return value
     if value is None:
         return Unbounded()
     if isinstance(value, str):
         value = {"kind": value}
-    if isinstance(value, dict) and "kind" not in value:
-        short = [key for key in _SHORT if key in value]
-        if len(short) == 1:
-            name = short[0]
-            value = {"kind": name, _SHORT[name]: value[name], **{k: v for k, v in value.items() if k != name}}
+    for kind, size in _SIZES.items():
+        if isinstance(value, dict) and "kind" not in value and kind in value:
+            raise SandboxSetupError(f"a server model has a kind: write {{kind: {kind}, {size}: {value[kind]}, ...}}")
     kind = str(value.get("kind")) if isinstance(value, dict) else ""
     if kind not in _KINDS:
         raise SandboxSetupError(f"a server model has a kind, found {value!r}; {near(kind, _KINDS)}")

@@ -40,7 +40,8 @@ EventLog = Annotated[
     ),
 ]
 Model = Annotated[
-    str | None, option("Behaviour under load: unbounded, '{quota: 8}', '{queue: 32}'.", "YAML", names="--model")
+    str | None,
+    option("Behaviour under load: unbounded, '{kind: quota, in_flight: 8}', '{kind: queue}'.", "YAML", names="--model"),
 ]
 Port = Annotated[int, option("Port to listen on; 0 picks a free one.", names="--port")]
 

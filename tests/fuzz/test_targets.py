@@ -20,7 +20,8 @@ from tests.fuzz.targets import TARGETS, http_requests, journal_reader
 SCENARIO = b"""scenario: x
 about: y
 tools: {rate_limit: 3}
-sandbox: {faults: [{name: a, every: 2, phase: after, what: {status: 503, retry_after: 1}}], model: {quota: 8}}
+sandbox: {faults: [{name: a, every: 2, phase: after, what: {status: 503, retry_after: 1}}],
+  model: {kind: quota, in_flight: 8}}
 load: &l {calls: 8, concurrency: 2, program: [{seconds: {uniform: [0.1, 1]}, prints: "{call}\\n"}]}
 events: [{at: 1s, kill: n1-w1}]
 promises: [no_stall, {outcomes: {ok: all}}]

@@ -18,7 +18,6 @@ import typer
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption, CannotWrite
 from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios
-from sfusion.harness.lab.scenarios.starter import starter
 
 
 @command
@@ -39,6 +38,12 @@ def new(
     except OSError as error:
         raise CannotWrite(f"{file} cannot be written: {error.strerror or error}") from error
     typer.echo(f"{file}\nrun it with: sfusion run {shlex.quote(str(file))} --out runs")
+
+
+def starter(name: str, file: str) -> str:
+    """Return a commented scenario to start from; ``file`` is how its commands name it."""
+    text = Path(__file__).with_name("new.yaml").read_text(encoding="utf-8")
+    return text.replace("my-scenario.yaml", file).replace("my-scenario", name)
 
 
 def _is_name(name: str, text: str) -> bool:

@@ -21,7 +21,7 @@ from sfusion.harness.lab.journal import first_difference
 from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
 from sfusion.harness.lab.runs.directory import SCENARIO
 from sfusion.harness.lab.scenarios.library import JOURNAL
-from sfusion.harness.lab.scenarios.schedule import read_schedule
+from sfusion.harness.lab.scenarios.parts import read_schedule
 
 
 @command

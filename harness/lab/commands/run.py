@@ -43,7 +43,7 @@ from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, r
 from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside, fitting_tasks
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario, World
-from sfusion.harness.lab.scenarios.schedule import read_schedule
+from sfusion.harness.lab.scenarios.parts import read_schedule
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page

@@ -13,10 +13,9 @@ from typing import Any
 from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.errors import ScenarioError, Untrusted
 from sfusion.harness.lab.scenarios.library import is_bundled
-from sfusion.harness.lab.scenarios.model import Scenario, World, is_own
+from sfusion.harness.lab.scenarios.model import Scenario, World
 from sfusion.harness.lab.scenarios.reading import read_files
-from sfusion.harness.lab.scenarios.real_programs import needs_fake
-from sfusion.harness.lab.scenarios.secrets import HIDDEN
+from sfusion.harness.lab.scenarios.tools import HIDDEN, is_own
 from sfusion_tools.tool_registry import load_class
 
 _LONGEST_NAME = 255
@@ -85,7 +84,7 @@ def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False
             continue
         if task.world not in task.scenario.worlds:
             skipped[f"not for world {task.world}"] += 1
-        elif real and (why := needs_fake(task.scenario)) is not None:
+        elif real and (why := task.scenario.needs_fake) is not None:
             skipped[f"only for the fake sandbox: {why}"] += 1
         else:
             selected.append(task)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from itertools import chain
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from sfusion.fakes.faults import Seconds
+from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.scenarios.base import ScenarioPart
+from sfusion.harness.lab.scenarios.base import Data, ScenarioPart, declared
+from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.errors import near
 
 KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
+_EVENT = NotShrunk("it is the event itself")
 _WORKER = re.compile(r"worker-([1-9][0-9]*)|n([1-9][0-9]*)-w([1-9][0-9]*)")
 
 
@@ -60,34 +63,68 @@ class PointPart(ScenarioPart):
         return so_far + int(found)
 
 
+def _a_worker(drawing: Drawing, _: Data) -> str:
+    cluster = drawing.data.get("cluster", {})
+    node, worker = (drawing.random.randint(1, cluster.get(key, 1)) for key in ("nodes", "workers_per_node"))
+    return f"n{node}-w{worker}"
+
+
+def _a_victim(drawing: Drawing, _: Data) -> str:
+    worker = _a_worker(drawing, _)
+    return str(drawing.one(worker, worker, worker.partition("-")[0].replace("n", "node-"), "limiter"))
+
+
+def _a_sandbox(drawing: Drawing, _: Data) -> str:
+    count = drawing.data.get("sandbox", {}).get("instances", 1)
+    return str(drawing.one("sandbox", *(f"sandbox-{number}" for number in range(1, count + 1))))
+
+
+def _draw_point(drawing: Drawing, _: Data) -> Data:
+    return {drawing.one(*PointPart.model_fields): drawing.random.randint(1, 12)}
+
+
 class EventPart(ScenarioPart):
     """One event: `at` or `after`, and exactly one of kill, pause, cut_off, restart, crash, wedge, resize, cancel."""
 
-    at: Seconds = Field(0.0, description="when it happens, after the start of the load or after the point of `after`")
-    after: PointPart | None = Field(
+    at: Annotated[Seconds, Drawn(0, 0.011, 0.109, 0.313, 0.907, 2.003, 5.023), Reduced(scales=True)] = Field(
+        0.0, description="when it happens, after the start of the load or after the point of `after`"
+    )
+    after: Annotated[PointPart | None, Drawn(how=_draw_point, share=0.15)] = Field(
         None, description="the point of the journal at which it happens: {grants: 17}, {in_flight: 5}, ..."
     )
-    kill: str | None = Field(
+    kill: Annotated[str | None, Drawn(how=_a_victim)] = Field(
         None, description="kill without warning: worker-2 or n1-w2, node-1, limiter, or driver (with all its workers)"
     )
-    pause: str | None = Field(
+    pause: Annotated[str | None, Drawn(how=_a_worker)] = Field(
         None, description="stop a worker, all workers of a node, or the limiter for `seconds`, then let it continue"
     )
-    cut_off: str | None = Field(None, description="cut a worker off from the limiter for `seconds`; it keeps working")
-    restart: Literal["limiter", "sandbox"] | None = Field(
+    cut_off: Annotated[str | None, Drawn(how=_a_worker)] = Field(
+        None, description="cut a worker off from the limiter for `seconds`; it keeps working"
+    )
+    restart: Annotated[Literal["limiter", "sandbox"] | None, Drawn(), _EVENT] = Field(
         None, description="restart after a kill or crash: limiter or sandbox"
     )
-    crash: str | None = Field(None, description="crash the sandbox: sandbox (all of them) or sandbox-2")
-    wedge: str | None = Field(
+    crash: Annotated[str | None, Drawn(how=_a_sandbox), _EVENT] = Field(
+        None, description="crash the sandbox: sandbox (all of them) or sandbox-2"
+    )
+    wedge: Annotated[str | None, Drawn(how=_a_sandbox), _EVENT] = Field(
         None, description="the sandbox accepts requests but never answers, for `seconds` or for good"
     )
-    resize: int | None = Field(None, ge=1, description="change the limiter's rate_limit")
-    cancel: float | None = Field(None, gt=0, le=1, description="cancel this share of the calls under way")
-    seconds: Seconds | None = Field(None, description="how long it lasts; after a kill or crash: when to restart")
-    may_not_strike: bool = Field(
+    resize: Annotated[int | None, Drawn(1, 2, 5, 20), Reduced(scales=True)] = Field(
+        None, ge=1, description="change the limiter's rate_limit"
+    )
+    cancel: Annotated[float | None, Drawn(0.3, 1.0), Reduced(how=lambda share: [1.0] if share != 1 else [])] = Field(
+        None, gt=0, le=1, description="cancel this share of the calls under way"
+    )
+    seconds: Annotated[Seconds | None, Drawn(0.211, 1.523, 4.019, 12.043)] = Field(
+        None, description="how long it lasts; after a kill or crash: when to restart"
+    )
+    may_not_strike: Annotated[bool, NotHunted("a hunt accepts that anyway")] = Field(
         False, description="accept a run in which it never happens or finds no target, which is unknown otherwise"
     )
-    ping: Literal["alive", "dead"] = Field("alive", description="whether a wedged sandbox still answers pings")
+    ping: Annotated[Literal["alive", "dead"], Drawn("dead")] = Field(
+        "alive", description="whether a wedged sandbox still answers pings"
+    )
 
     @model_validator(mode="after")
     def _one(self) -> EventPart:
@@ -140,3 +177,27 @@ class EventPart(ScenarioPart):
         if target.startswith("node-"):
             return [name for name in names if name.startswith(f"n{target.removeprefix('node-')}-")]
         return [target] if target in names else []
+
+
+def draw_events(drawing: Drawing, _: Data) -> list[Data]:
+    """Return what happens meanwhile to cluster and sandbox."""
+    if not drawing.has("events", "kills"):
+        return []
+    count = drawing.random.randint(2, 3) if drawing.has("two_events") else 1
+    return [_draw_event(drawing, drawing.one(*(KINDS[:3] if drawing.has("kills") else KINDS))) for _ in range(count)]
+
+
+def _draw_event(drawing: Drawing, kind: str) -> Data:
+    fields = EventPart.model_fields
+    event: Data = {"at": drawing.value(fields["at"]), kind: drawing.value(fields[kind])}
+    for name, field in fields.items():
+        drawn = declared(field.metadata, Drawn)
+        if drawn is not None and drawn.share is not None and drawing.wants(drawn):
+            event[name] = drawing.value(field)
+    if kind in ("pause", "cut_off") or (kind in ("kill", "crash", "wedge") and drawing.happens(0.8)):
+        event["seconds"] = drawing.value(fields["seconds"])
+    if event.get("kill") == "limiter":
+        event.setdefault("seconds", 4)  # a limiter that never returns leaves nothing to judge
+    if kind == "wedge" and drawing.happens(0.3):
+        event["ping"] = "dead"
+    return event

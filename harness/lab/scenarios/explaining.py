@@ -6,7 +6,7 @@ import inspect
 import itertools
 import textwrap
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any
@@ -19,32 +19,27 @@ from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
-from sfusion.harness.lab.scenarios.base import ScenarioPart
+from sfusion.harness.lab.scenarios.base import ScenarioPart, parts_below
 from sfusion.harness.lab.scenarios.library import scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.reading import models_in, read_scenarios
+from sfusion.harness.lab.scenarios.reading import read_scenarios
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.config import SandboxToolConfig
 
-
-def _below(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    for key, field in model.model_fields.items():
-        if field.annotation == Scenario.model_fields["tools"].annotation:
-            yield key, SandboxToolConfig
-        for part in models_in(field.annotation):
-            if issubclass(part, ScenarioPart | Rule):
-                yield path + key, part
-                yield from _below(part, f"{path}{key}.")
-
-
-PATHS: dict[str, type[BaseModel]] = {"": Scenario}
+PATHS: dict[str, type[BaseModel]] = {"": Scenario, "tools": SandboxToolConfig}
 """The parts of a scenario file by the dotted key under which they first occur."""
-for _path, _cls in _below(Scenario):
-    if _cls not in PATHS.values():
+for _path, _, _cls in parts_below(Scenario):
+    if issubclass(_cls, ScenarioPart | Rule) and _cls not in PATHS.values():
         PATHS[_path] = _cls
 PARTS = {path.rpartition(".")[2] or "scenario": part for path, part in PATHS.items()}
 """The same by the last word of that key."""
 MODELS: dict[str, type[BaseModel]] = {"unbounded": Unbounded, "queue": Queue, "quota": Quota}
+_GROUPS: dict[str, tuple[str, Mapping[str, type[BaseModel]]]] = {
+    "parts": ("part", PARTS),
+    "promises": ("promise", PROMISES),
+    "kinds": ("fault", KINDS),
+    "models": ("model", MODELS),
+}
 _WIDTH = 110
 _EFFECT = (
     "not a promise to write, but reported as unknown where a run does not show what its scenario declares: a fault "
@@ -67,26 +62,18 @@ class Explanation:
 
 def groups() -> dict[str, list[str]]:
     """Return every name that can be explained by group, except scenarios and fields."""
-    return {
-        "parts": [*PARTS],
-        "promises": [*PROMISES],
-        "kinds": [*KINDS],
-        "models": [*MODELS],
-        "outcomes": [outcome.value for outcome in Outcome],
-    }
+    return {group: [*table] for group, (_, table) in _GROUPS.items()} | {"outcomes": [one.value for one in Outcome]}
 
 
 def topics() -> str:
     """Return what can be explained."""
+    kinds = [f"a {kind}" for kind, _ in _GROUPS.values()] + ["an outcome"]
+    named = zip(kinds, groups().values(), strict=True)
     return "\n".join(
         [
             "sfusion explain NAME, where NAME is",
             "  a scenario    see sfusion list",
-            _wrapped("  a part        ", ", ".join(PARTS)),
-            _wrapped("  a promise     ", ", ".join(PROMISES)),
-            _wrapped("  a fault       ", ", ".join(KINDS)),
-            _wrapped("  a model       ", ", ".join(MODELS)),
-            _wrapped("  an outcome    ", ", ".join(outcome.value for outcome in Outcome)),
+            *(_wrapped(f"  {kind:<13} ", ", ".join(names)) for kind, names in named),
             "  a field       PART.FIELD, as in load.concurrency",
             "  a group       promises, kinds, models, outcomes: all of that group",
         ]
@@ -107,19 +94,14 @@ def explained(name: str) -> str | None:
 
 def explanations(name: str) -> list[Explanation]:
     """Return what a name, or each name of a group, means; nothing if it is unknown."""
-    tables: dict[str, Mapping[str, type[BaseModel]]] = {
-        "promise": PROMISES,
-        "fault": KINDS,
-        "model": MODELS,
-        "part": PARTS,
-    }
-    if name in (group := {"promises": "promise", "kinds": "fault", "models": "model"}):
-        return [_part(group[name], key, cls) for key, cls in tables[group[name]].items()]
+    if name in _GROUPS and name != "parts":
+        kind, table = _GROUPS[name]
+        return [_part(kind, key, cls) for key, cls in table.items()]
     if name == EVERYTHING_TOOK_EFFECT:
         return [Explanation("promise", name, _EFFECT, _wrapped(f"{name}: ", _EFFECT))]
     if name == "outcomes":
         return [_outcome(outcome) for outcome in Outcome]
-    found = [_part(kind, name, table[name]) for kind, table in tables.items() if name in table]
+    found = [_part(kind, name, table[name]) for kind, table in _GROUPS.values() if name in table]
     found += [_outcome(outcome) for outcome in Outcome if name == outcome.value]
     if not found and "." in name:
         owner, _, key = name.rpartition(".")

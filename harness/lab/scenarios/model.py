@@ -1,205 +1,128 @@
-"""The model of scenario files. `sfusion explain`, the JSON Schema and the docs show the descriptions of its fields."""
+"""The model of scenario files. `sfusion explain`, the JSON Schema and the docs show the descriptions of its fields.
+
+What a hunt draws for a field, and what a shrinker tries, is declared with it: see ``fakes/fields.py``.
+"""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_validator, model_validator
 
-from sfusion.fakes.errors import SandboxSetupError
-from sfusion.fakes.faults import Distribution, Rule, Seconds
-from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
-from sfusion.fakes.sandbox.protocol import Profile
+from sfusion.fakes.faults import Seconds
+from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion.harness.lab.promises import Promise, read_promise
-from sfusion.harness.lab.scenarios.base import Misplaced, ScenarioPart
-from sfusion.harness.lab.scenarios.events import EventPart
-from sfusion.harness.lab.scenarios.incidents import Incident
-from sfusion.harness.lab.scenarios.program import ProgramPart, check_printed
+from sfusion.harness.lab.scenarios.base import Data, Misplaced, ScenarioPart
+from sfusion.harness.lab.scenarios.drawing import Drawing
+from sfusion.harness.lab.scenarios.events import EventPart, draw_events
+from sfusion.harness.lab.scenarios.parts import SEEDS, ClusterPart, LoadPart, SandboxPart, SchedulePart
+from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.scenarios.rollouts import RolloutPart
-from sfusion.harness.lab.scenarios.schedule import SchedulePart
-from sfusion.harness.lab.scenarios.secrets import masked, secrets_in
+from sfusion.harness.lab.scenarios.tools import (
+    REPLACED,
+    check_tool_keys,
+    draw_tools,
+    is_own,
+    masked,
+    secrets_in,
+    simpler_tools,
+)
 from sfusion_tools.errors import near
 from sfusion_tools.marked_yaml import Path_
 
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
-_MOST_WORKERS = 10_000
-_MOST_CALLS = 2_000_000
-OWN_CLASSES = (
-    "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
-    "sfusion_tools.sandbox.tool.SandboxFusionTool",
-)
-_REPLACED = {"sandbox_fusion_url": "the world provides the address", "limiter": "the world provides the limiter"}
+_REPORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+)#([1-9][0-9]*)")
 
 
-def _model(value: Any) -> Any:
-    try:
-        return read_model(value)
-    except SandboxSetupError as error:
-        raise ValueError(str(error)) from None
+def _reports(value: Any) -> Any:
+    given = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not given:
+        raise ValueError(f"{value!r} is not a report; {_MEANT}")
+    for one in given:
+        if not isinstance(one, str) or not _REPORT.fullmatch(one):
+            raise ValueError(f"{one!r} is not a report; {_MEANT}")
+    if len(set(given)) != len(given):
+        raise ValueError("each report may occur only once")
+    return tuple(given)
 
 
-def _several(value: Any) -> Any:
-    return [value] if isinstance(value, dict) else value
+_MEANT = "write owner/repository#number, as in volcengine/verl#1234"
+Incident = Annotated[tuple[str, ...], BeforeValidator(_reports)]
+"""One or several reports: a text, separated by commas, or a list."""
 
 
-ModelPart = Annotated[Unbounded | Queue | Quota, BeforeValidator(_model)]
-Programs = Annotated[list[ProgramPart], BeforeValidator(_several), Field(min_length=1, max_length=5000)]
-PromisePart = Annotated[SerializeAsAny[Promise], BeforeValidator(read_promise)]
+def _simpler_promise(promise: Any) -> Iterator[Any]:
+    """Promise amounts instead of numbers of outcomes, which are those of the old size."""
+    given = promise.get("outcomes") if isinstance(promise, dict) else None
+    amounts: Data = given if isinstance(given, dict) else {}
+    for name, amount in amounts.items():
+        if amount not in ("all", "some"):
+            yield from ({"outcomes": {**amounts, name: word}} for word in ("all", "some"))
+            yield {"outcomes": {one: value for one, value in amounts.items() if one != name}}
 
 
-class LinkPart(ScenarioPart):
-    """Messages between workers and limiter."""
-
-    delay: Distribution = Field(
-        Distribution(numbers=(0.001,)), description="how long a message takes in each direction (sim only)"
-    )
-    loss: float = Field(0.0, ge=0, lt=1, description="share of lost messages (sim only)")
+PromisePart = Annotated[SerializeAsAny[Promise], BeforeValidator(read_promise), Reduced(how=_simpler_promise)]
 
 
-class ClusterPart(ScenarioPart):
-    """The processes that share the limiter."""
-
-    nodes: int = Field(1, ge=1, le=1000, description="number of machines, called node-1, node-2, ...")
-    workers_per_node: int = Field(
-        1, ge=1, le=1000, description="number of processes on each, called n1-w1, n1-w2, ..., n2-w1, ..."
-    )
-    link: LinkPart = Field(LinkPart(), description="messages between workers and limiter")
-
-    @model_validator(mode="after")
-    def _bounded(self) -> ClusterPart:
-        if (count := self.nodes * self.workers_per_node) > _MOST_WORKERS:
-            raise ValueError(
-                f"{self.nodes} nodes with {self.workers_per_node} workers each are {count:,} workers; "
-                f"at most {_MOST_WORKERS:,} are possible"
-            )
-        return self
-
-    @property
-    def workers(self) -> list[str]:
-        return [f"n{n}-w{w}" for n in range(1, self.nodes + 1) for w in range(1, self.workers_per_node + 1)]
+def _instead_of_a_load(drawing: Drawing, scenario: Data) -> Data | None:
+    return None if "load" in scenario else drawing.part(RolloutPart)
 
 
-class InstancePart(ScenarioPart):
-    """How one of several sandboxes differs from the others."""
-
-    model: ModelPart | None = Field(None, description="its behaviour under load, instead of `sandbox.model`")
-    faults: list[Rule] | None = Field(None, description="its fault rules, instead of `sandbox.faults`")
-    profile: Profile | None = Field(None, description="its version, instead of `sandbox.profile`")
-
-
-class SandboxPart(ScenarioPart):
-    """How the fake sandbox behaves: which server it imitates, its capacity and its faults."""
-
-    model: ModelPart = Field(
-        Unbounded(),
-        description="behaviour under load: unbounded, {quota: 8} or {queue: 32}, with cores, spawn_cost, ...",
-    )
-    faults: list[Rule] = Field(
-        [], description="fault rules: when, what and in which phase; see `sfusion explain faults`"
-    )
-    executor: Literal["scripted", "python"] = Field(
-        "scripted", description="scripted runs no code; python really runs it and stops the virtual clock"
-    )
-    profile: Profile = Field(
-        "2026-07", description="version of the real server to imitate: 2026-07, or 2025-06 (the published image)"
-    )
-    instances: int = Field(
-        1, ge=1, le=64, description="number of sandboxes that share the load, called sandbox-1, sandbox-2, ..."
-    )
-    each: dict[str, InstancePart] = Field(
-        {}, description="what is different for some of them, by name: {sandbox-2: {faults: [...]}}"
-    )
-
-    @property
-    def names(self) -> list[str]:
-        return [f"sandbox-{number}" for number in range(1, self.instances + 1)]
-
-    def instance(self, number: int) -> SandboxPart:
-        """Return the settings of one sandbox, counted from 1."""
-        own = self.each.get(f"sandbox-{number}", InstancePart())
-        return self.model_copy(update={key: value for key, value in own if value is not None})
-
-
-class CancelPart(ScenarioPart):
-    """Callers that give up on their calls."""
-
-    share: float = Field(1.0, ge=0, le=1, description="share of the calls, chosen by the call's id")
-    after: Distribution = Field(description="time from the start of a call to its cancellation")
-
-
-class LoadPart(ScenarioPart):
-    """Calls made directly to the tool, as many concurrent rollouts would make them."""
-
-    calls: int = Field(100, ge=1, le=_MOST_CALLS, description="total number of calls, called c0001, c0002, ...")
-    concurrency: int = Field(
-        16, ge=1, le=100_000, description="number of callers, spread over the workers; each makes one call at a time"
-    )
-    program: Programs = Field(
-        [ProgramPart()], alias="program", description="what each call runs; from a list, each call draws one by `share`"
-    )
-    think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller before each call")
-    cancel: CancelPart | None = Field(None, description="cancel some of the calls")
-    steps: int = Field(
-        1, ge=1, le=1_000_000, description="the calls come in this many steps, as in training: all of one end first"
-    )
-    step_pause: Seconds = Field(0.0, description="pause after each step but the last")
-
-    @model_validator(mode="after")
-    def _every_program_has_a_call(self) -> LoadPart:
-        ids = Counter(part.call for part in self.program if part.call is not None)
-        for call, times in ids.items():
-            number = int(call[1:]) if re.fullmatch(r"c[0-9]+", call) else 0
-            if call != self.call_id(number) or not 1 <= number <= self.calls or times > 1:
-                known = f"the calls are {self.call_id(1)} to {self.call_id(self.calls)}, each with one program"
-                raise ValueError(f"program: there is no call {call!r} for it; {known}")
-        if len(ids) == len(self.program) < self.calls:
-            raise ValueError("program: the other calls need a program without `call`")
-        check_printed(self.calls * max(part.printed for part in self.program))
-        return self
-
-    def call_id(self, number: int) -> str:
-        """Return the id of a call, numbered from 1."""
-        return f"c{number:0{max(4, len(str(self.calls)))}d}"
+_REMARK = NotHunted("does nothing")
+_TITLE = NotShrunk("names the scenario")
 
 
 class Scenario(ScenarioPart):
     """A scenario: where it runs, which load and faults it has, and which promises must hold."""
 
-    scenario: str = Field(description="name: lowercase letters, digits, - . _")
-    about: str = Field(min_length=1, description="what is tested and what is expected")
-    incident: Incident = Field(
+    scenario: Annotated[str, _REMARK, _TITLE] = Field(description="name: lowercase letters, digits, - . _")
+    about: Annotated[str, _REMARK, _TITLE] = Field(min_length=1, description="what is tested and what is expected")
+    incident: Annotated[Incident, _REMARK] = Field(
         (), description="where this failure was reported: owner/repository#number, or several of them"
     )
-    expected: str = Field("", description="what a good stack does; required with `incident`")
-    worlds: list[World] = Field(["sim"], min_length=1, description="where it can run: sim, ray")
-    seed: int = Field(0, ge=0, description="determines everything random")
-    cell: str = Field("", description="which cell of a matrix this is; set by sfusion", exclude=True)
-    cluster: ClusterPart = Field(ClusterPart(), description="nodes and workers")
-    tools: dict[str, Any] | list[dict[str, Any]] = Field(
+    expected: Annotated[str, _REMARK] = Field("", description="what a good stack does; required with `incident`")
+    worlds: Annotated[list[World], NotHunted("hunts play in sim")] = Field(
+        ["sim"], min_length=1, description="where it can run: sim, ray"
+    )
+    seed: Annotated[int, Drawn(SEEDS), NotShrunk("another seed is another run")] = Field(
+        0, ge=0, description="determines everything random"
+    )
+    cell: Annotated[str, _REMARK, _TITLE] = Field(
+        "", description="which cell of a matrix this is; set by sfusion", exclude=True
+    )
+    cluster: Annotated[ClusterPart, Drawn()] = Field(ClusterPart(), description="nodes and workers")
+    tools: Annotated[Data | list[Data], Drawn(how=draw_tools), Reduced(how=simpler_tools, kept=True)] = Field(
         {}, description="config keys of SandboxFusionTool, or a whole tool config: a list of {class_name, config, ...}"
     )
-    sandbox: SandboxPart = Field(SandboxPart(), description="the fake sandbox, its model and its faults")
-    load: LoadPart | None = Field(None, description="calls made directly to the tool")
-    rollouts: RolloutPart | None = Field(
+    sandbox: Annotated[SandboxPart, Drawn()] = Field(
+        SandboxPart(), description="the fake sandbox, its model and its faults"
+    )
+    load: Annotated[LoadPart | None, Drawn(share=0.8)] = Field(None, description="calls made directly to the tool")
+    rollouts: Annotated[RolloutPart | None, Drawn(how=_instead_of_a_load)] = Field(
         None, description="multi-turn rollouts with the fake engine, instead of a load"
     )
-    schedule: SchedulePart | None = Field(
+    schedule: Annotated[SchedulePart | None, Drawn(when="schedule")] = Field(
         None, description="order of what is ready at the same time (sim only); default: first in, first out"
     )
-    events: list[EventPart] = Field(
+    events: Annotated[list[EventPart], Drawn(how=draw_events)] = Field(
         [], max_length=1000, description="what happens at given times: kills, pauses, crashes, ..."
     )
-    horizon: Seconds = Field(3600.0, description="the run is broken off after this time")
-    time_scale: float = Field(1.0, gt=0, le=1, description="factor for the durations of load and events in world ray")
-    promises: list[PromisePart] = Field(min_length=1, description="what must hold; see `sfusion explain promises`")
+    horizon: Annotated[Seconds, NotHunted("follows from the rest of a case")] = Field(
+        3600.0, description="the run is broken off after this time"
+    )
+    time_scale: Annotated[float, NotHunted("only for world ray")] = Field(
+        1.0, gt=0, le=1, description="factor for the durations of load and events in world ray"
+    )
+    promises: Annotated[list[PromisePart], NotHunted("follow from the rest of a case")] = Field(
+        min_length=1, description="what must hold; see `sfusion explain promises`"
+    )
 
-    _written: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _written: Data = PrivateAttr(default_factory=dict)
     _places: dict[Path_, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("scenario")
@@ -258,9 +181,7 @@ class Scenario(ScenarioPart):
         return self
 
     @classmethod
-    def from_data(
-        cls, data: dict[str, Any], cell: str = "", place: Callable[[Path_], object] | None = None
-    ) -> Scenario:
+    def from_data(cls, data: Data, cell: str = "", place: Callable[[Path_], object] | None = None) -> Scenario:
         """Validate plain data and keep it, so that the cell can be written to a file as it was given.
 
         ``place`` returns the file and line of a value.
@@ -290,12 +211,12 @@ class Scenario(ScenarioPart):
                 yield path, f"import and run the class {name!r:.200}", self._places.get(path, "")
 
     @property
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Data:
         """Return a copy of the data that it was made from, with the secrets of its tools."""
         return copy.deepcopy({**self._written, "seed": self.seed})
 
     @property
-    def written(self) -> dict[str, Any]:
+    def written(self) -> Data:
         """Return the cell as plain data, without matrix, extends and the secrets of its tools."""
         data = {**self._written, "seed": self.seed}
         return {**data, "tools": masked(data["tools"])} if "tools" in data else data
@@ -305,14 +226,14 @@ class Scenario(ScenarioPart):
         return f"{self.scenario}[{self.cell}]" if self.cell else self.scenario
 
     @property
-    def own_config(self) -> dict[str, Any] | None:
+    def own_config(self) -> Data | None:
         """Return the config of SandboxFusionTool; None if the tool is another class."""
         if isinstance(self.tools, dict):
             return self.tools
         first = self.tools[0]
         if not is_own(first):
             return None
-        return {key: value for key, value in (first.get("config") or {}).items() if key not in _REPLACED}
+        return {key: value for key, value in (first.get("config") or {}).items() if key not in REPLACED}
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -324,21 +245,21 @@ class Scenario(ScenarioPart):
     @property
     def stated_limit(self) -> int | None:
         """Return the tool's rate_limit, also of other classes; None if it has none."""
-        if self.settings is not None:
-            return self.settings.rate_limit if self.settings.enable_global_rate_limit else None
-        assert isinstance(self.tools, list)
-        config = self.tools[0].get("config") or {}
-        limit = config.get("rate_limit")
-        return limit if isinstance(limit, int) and config.get("enable_global_rate_limit", True) else None
+        limit, enabled = self.setting("rate_limit"), self.setting("enable_global_rate_limit")
+        return limit if isinstance(limit, int) and (enabled is None or enabled) else None
 
     @property
     def default_timeout(self) -> float:
         """Return the timeout of programs that do not state one; of another class what its config says, or 30 s."""
-        if self.settings is not None:
-            return float(self.settings.default_timeout)
-        assert isinstance(self.tools, list)
-        stated = (self.tools[0].get("config") or {}).get("default_timeout")
+        stated = self.setting("default_timeout")
         return float(stated) if isinstance(stated, int | float) and stated > 0 else 30.0
+
+    def setting(self, key: str) -> Any:
+        """Return a setting of the tool; of another class what its config says, or None."""
+        if self.settings is not None:
+            return getattr(self.settings, key, None)
+        assert isinstance(self.tools, list)
+        return (self.tools[0].get("config") or {}).get(key)
 
     @cached_property
     def settings(self) -> Any:
@@ -349,21 +270,33 @@ class Scenario(ScenarioPart):
             return None
         return SandboxToolConfig.model_validate({"sandbox_fusion_url": "http://127.0.0.1:8080", **self.own_config})
 
+    @property
+    def programs(self) -> list[ProgramPart]:
+        """Return every program that the load or a rollout may run."""
+        if self.load is not None:
+            return self.load.program
+        return [one for turn in self.rollouts.turns for one in turn.programs] if self.rollouts is not None else []
 
-def is_own(entry: dict[str, Any]) -> bool:
-    """Is the class of a tool config's entry our own?"""
-    return entry.get("class_name") in OWN_CLASSES
+    @property
+    def needs_fake(self) -> str | None:
+        """Return why this scenario needs the fake sandbox; None if a real one will do."""
+        models = [part.model for part in self.sandbox.settings]
+        own = [name for name in ("cores", "spawn_cost") if any(getattr(model, name) for model in models)]
+        if own:
+            return f"a real server cannot be told how to slow down ({', '.join(own)})"
+        language = self.settings.default_language if self.settings is not None else "python"
+        reasons = (part.needs_fake(language) for part in self.programs)
+        return next((reason for reason in reasons if reason is not None), None)
 
+    def with_real_programs(self) -> Scenario:
+        """Return the scenario with programs that really run."""
 
-def check_tool_keys(config: dict[str, Any]) -> None:
-    """Check a mapping of tool keys against the tool's own model."""
-    from sfusion_tools.errors import ConfigError
-    from sfusion_tools.sandbox.config import SandboxToolConfig
+        def real(programs: list[ProgramPart]) -> Data:
+            return {"programs": [part.model_copy(update={"real": True}) for part in programs]}
 
-    for key, why in _REPLACED.items():
-        if key in config:
-            raise ValueError(f"{key} cannot be set in a scenario: {why}")
-    try:
-        SandboxToolConfig.read({"sandbox_fusion_url": "http://127.0.0.1:8080", **config}, "tools")
-    except ConfigError as error:
-        raise ValueError(str(error).removeprefix("tools: ")) from None
+        if self.load is not None:
+            load = self.load.model_copy(update={"program": real(self.load.program)["programs"]})
+            return self.model_copy(update={"load": load})
+        assert self.rollouts is not None
+        turns = [turn.model_copy(update=real(turn.programs)) for turn in self.rollouts.turns]
+        return self.model_copy(update={"rollouts": self.rollouts.model_copy(update={"turns": turns})})

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer
+from sfusion.fakes.fields import Drawn, NotHunted
 from sfusion.fakes.sandbox.program import check_fill, fill, filled_length
 from sfusion.harness.lab.journal import SHOWN
-from sfusion.harness.lab.scenarios.base import ScenarioPart
-from sfusion.harness.lab.scenarios.python_source import python_source
+from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
+from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.sandbox.text import plain
 
@@ -21,8 +24,12 @@ from sfusion_tools.sandbox.text import plain
 class ProgramPart(ScenarioPart):
     """What a program does. The scripted sandbox does not run it: it waits `seconds` and answers with what it prints."""
 
-    share: float = Field(1.0, gt=0, description="weight among several programs; each call draws one by its id")
-    call: str | None = Field(None, description="only for the call of this id, such as c0005, instead of a share")
+    share: Annotated[float, Drawn(0.3, 4.0, share=0.1)] = Field(
+        1.0, gt=0, description="weight among several programs; each call draws one by its id"
+    )
+    call: Annotated[str | None, NotHunted("any call may run any program of a case")] = Field(
+        None, description="only for the call of this id, such as c0005, instead of a share"
+    )
     repeated: bool = Field(
         False, description="the same code in all its calls, as of a model that repeats itself; {call} does not differ"
     )
@@ -33,7 +40,7 @@ class ProgramPart(ScenarioPart):
     prints: str = Field("ok\n", description="its stdout; {call} is replaced by the call's id, {fill:N} by N characters")
     early: str = Field("", description="what it prints first and flushes, so that it survives a timeout")
     errors: str = Field("", description="its stderr")
-    whole: bool = Field(
+    whole: Annotated[bool, Drawn(True, share=0.05)] = Field(
         False,
         description="its output gets through in any size; as on the real server, a write of more than 219 kB is cut "
         "and one of twice that blocks until the timeout",
@@ -46,8 +53,10 @@ class ProgramPart(ScenarioPart):
     compile_exit: int = Field(0, description="return code of the compiler, for compiled languages")
     compile_errors: str = Field("", description="output of the compiler")
     sandbox_error: str = Field("", description="make the sandbox itself fail with this message")
-    code: str | None = Field(None, description="real code, for `executor: python`")
-    real: bool = Field(
+    code: Annotated[str | None, NotHunted("real code has real time")] = Field(
+        None, description="real code, for `executor: python`"
+    )
+    real: Annotated[bool, NotHunted("only for sandboxes that run code")] = Field(
         False, description="generate Python code that really does all this; always on with a real sandbox"
     )
     arguments: Any = Field(None, description="arguments to send as they are, instead of a program")
@@ -64,22 +73,15 @@ class ProgramPart(ScenarioPart):
         name = REPEATED if self.repeated else call
         seconds = round(self.seconds.sample(drawer(seed, "program", name)), 6)
         prints, early, errors = (text.replace("{call}", name) for text in (self.prints, self.early, self.errors))
-        hints: dict[str, Any] = {}
-        given = {"seconds": seconds, "prints": prints, "early": early, "errors": errors, "exit": self.exit}
-        given |= {"raises": self.raises, "memory": self.memory, "sandbox_error": self.sandbox_error}
-        given |= {"compile_exit": self.compile_exit, "compile_errors": self.compile_errors}
-        for key, value in given.items():
-            if value:
-                hints[key] = value
-        if self.whole:
-            hints["whole"] = "yes"
+        given = {"seconds": seconds, "prints": prints, "early": early, "errors": errors}
+        given |= {key: getattr(self, key) for key in _HINTS} | {"whole": "yes" * self.whole}
         # The sandbox writes {fill:N} out: the code itself stays short.
-        text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items())
+        text = " ".join(f"{key}={_hint(value)}" for key, value in given.items() if value)
         prints, early, errors = map(fill, (prints, early, errors))
         comment = "//" if self.language in _SLASHES else "#"
         body = self.code or ""
         if self.real and not body:
-            body = python_source(
+            body = _python_source(
                 seconds=seconds,
                 early=early,
                 prints=prints,
@@ -116,6 +118,71 @@ class ProgramPart(ScenarioPart):
         return None
 
 
+_PLAIN: Data = {"seconds": 0.5, "prints": "{call}\n"}
+_TIMES = (0, 0.051, 0.503, 1.007, 2.511, {"uniform": [0.1, 1.5]})
+_HUNTED: dict[str, tuple[Data, ...]] = {
+    "odd_programs": (
+        {"exit": 1, "prints": ""},
+        {"exit": 3, "prints": "half\n", "errors": "gave up\n"},
+        {"exit": -9, "prints": "so far {call}\n"},
+        {"raises": "ValueError: {call}", "prints": "before\n"},
+        {"raises": "ValueError: bad", "prints": ""},
+        {"prints": ""},
+        {"prints": "", "errors": "only a warning\n"},
+        {"memory": 4000, "prints": "never\n", "raises": "MemoryError"},
+        {"sandbox_error": "no space left on device"},
+        {"repeated": True, "prints": "4\n"},
+        {"prints": "déjà vu 🚀 {call}\n"},
+        {"prints": "\x1b[31m{call}\x1b[0m\n", "errors": "\x1b[1mred\x1b[0m\n"},
+        {"prints": "[DecodeError] 'utf-8' codec can't decode byte 0xff\n"},
+    ),
+    "long_programs": (
+        {"seconds": 3600, "early": "step 1 of {call}\n"},
+        {"seconds": 3600, "timeout": 900, "early": "begun {call}\n"},
+        {"seconds": 3600, "prints": ""},
+        {"seconds": {"uniform": [1, 20]}, "prints": "{call}\n"},
+        {"seconds": 6.971, "timeout": 8, "prints": "{call}\n"},
+        {"seconds": {"choice": [4.99, 5.0, 5.01]}, "prints": "{call}\n"},
+    ),
+    "loud_programs": (
+        {"prints": "{call}{fill:5000}end\n"},
+        {"prints": "{fill:30000}\n"},
+        {"prints": "{fill:262144}\n"},
+        {"prints": "x{call} " + "é" * 800 + "\n"},
+        {"prints": "{fill:30000}\n", "errors": "Traceback {call}\n", "exit": 1},
+        {"early": "{fill:400}\n", "prints": "{call}\n"},
+    ),
+    "languages": (
+        {"language": "cpp", "prints": "{call}\n"},
+        {"language": "cpp", "compile_exit": 1, "compile_errors": "main.cpp:1:1: error: expected unqualified-id\n"},
+        {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"},
+    ),
+    "bad_arguments": tuple(
+        {"arguments": one}
+        for one in (
+            [1, 2], {"code": 123}, {}, {"code": "print(1)", "language": "python3"}, "print(1)", {"code": ""}, 7,
+            {"code": "print(1)", "timeout": "abc"}, {"code": "print(1)", "timeout": -1},
+        )
+    ),
+}  # fmt: skip
+"""Programs that a hunt runs, by the feature of the case: what matters is how their fields go together."""
+PROGRAM_FEATURES = tuple(_HUNTED)
+
+
+def draw_programs(drawing: Drawing, _: Data) -> Data | list[Data]:
+    """Return the programs of a load; a field that is declared as drawn is added to any of them."""
+    programs = [
+        dict(one)
+        for feature, several in _HUNTED.items()
+        if drawing.has(feature)
+        for one in drawing.random.sample(several, drawing.random.randint(1, 2))
+    ]
+    if not programs or drawing.happens(0.8):
+        programs.insert(0, {**_PLAIN, "seconds": drawing.one(*_TIMES)})
+    programs = [{**one, **drawing.part(ProgramPart)} for one in programs]
+    return programs[0] if len(programs) == 1 else programs
+
+
 def check_printed(characters: int) -> None:
     """Raise ValueError if the programs of a run print too much together."""
     if characters > _MOST_PRINTED:
@@ -124,31 +191,19 @@ def check_printed(characters: int) -> None:
         )
 
 
+@dataclass(slots=True)
 class PreparedCall:
     """The program of one call, ready to send."""
 
-    __slots__ = ("arguments", "call", "early", "errors", "mark", "part", "prints", "seconds")
-
-    def __init__(
-        self,
-        call: str,
-        mark: str | None,
-        arguments: Any,
-        seconds: float,
-        prints: str,
-        early: str,
-        errors: str,
-        part: ProgramPart,
-    ) -> None:
-        self.call = call
-        self.mark = mark
-        """What the sandbox calls it, where that is not its id."""
-        self.arguments = arguments
-        self.seconds = seconds
-        self.prints = prints
-        self.early = early
-        self.errors = errors
-        self.part = part
+    call: str
+    mark: str | None
+    """What the sandbox calls it, where that is not its id."""
+    arguments: Any
+    seconds: float
+    prints: str
+    early: str
+    errors: str
+    part: ProgramPart
 
     def intent(self, default_timeout: float) -> dict[str, Any]:
         """Return what the program does when nothing goes wrong, for the journal."""
@@ -181,9 +236,11 @@ class PreparedCall:
 
 
 REPEATED = "repeated"
+_HINTS = ("exit", "raises", "memory", "sandbox_error", "compile_exit", "compile_errors")
 _MOST_PRINTED = 1_000_000_000
 _ENDS = 60
 """How many of the last characters of a longer one."""
+_LONG_RUN = re.compile(r"(.)\1{63,}", re.DOTALL)
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
                       "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
 
@@ -194,3 +251,42 @@ def _shown(key: str, text: str) -> dict[str, str]:
 
 def _hint(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else str(value)
+
+
+def _python_source(*, seconds: float, early: str, prints: str, errors: str, exit: int, raises: str, memory: int) -> str:
+    """Return the code: early output, memory, time, output, then how it ends."""
+    lines = ["import builtins, os, sys, time"]
+    if early:
+        lines += [f"sys.stdout.write({_literal(early)})", "sys.stdout.flush()"]
+    if memory:
+        lines.append(f"needed = bytearray({memory} << 20)")
+    if seconds:
+        lines.append(f"time.sleep({seconds!r})")
+    if errors:
+        lines += [f"sys.stderr.write({_literal(errors)})", "sys.stderr.flush()"]
+    if prints:
+        lines += [f"sys.stdout.write({_literal(prints)})", "sys.stdout.flush()"]
+    if raises:
+        name, _, words = raises.partition(": ")
+        # An unknown exception is defined on the spot: what counts is the last line of the traceback.
+        lines.append(f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})")
+        lines.append(f"raise known({words!r})" if words else "raise known")
+    elif exit < 0:
+        lines.append(f"os.kill(os.getpid(), {-exit})")
+    elif exit:
+        lines.append(f"sys.exit({exit})")
+    return "\n".join(lines) + "\n"
+
+
+def _literal(text: str) -> str:
+    """Return a Python expression for a text, with long runs of one character kept short."""
+    parts: list[str] = []
+    at = 0
+    for run in _LONG_RUN.finditer(text):
+        if run.start() > at:
+            parts.append(repr(text[at : run.start()]))
+        parts.append(f"{run[1]!r} * {len(run[0])}")
+        at = run.end()
+    if at < len(text):
+        parts.append(repr(text[at:]))
+    return " + ".join(parts) or "''"

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import itertools
-import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from sfusion.harness.errors import ScenarioError
-from sfusion.harness.lab.scenarios.base import Misplaced
+from sfusion.harness.lab.scenarios.base import Misplaced, models_in
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion_tools.errors import YamlError, near
 from sfusion_tools.marked_yaml import Marked, Path_, YamlPlace, parse_marked, read_marked
@@ -297,16 +296,3 @@ def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
     for one in models_in(model):
         found |= one.model_fields
     return found
-
-
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that an annotation allows."""
-    if (
-        isinstance(annotation, type)
-        and not isinstance(annotation, types.GenericAlias)
-        and issubclass(annotation, BaseModel)
-    ):
-        yield annotation
-        return
-    for inner in typing.get_args(annotation):
-        yield from models_in(inner)

@@ -9,17 +9,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion.fakes.errors import FaultError
-from sfusion.fakes.faults import Rule, Seconds
+from sfusion.fakes.faults import KINDS, Rule, Seconds
 from sfusion.fakes.faults.pattern import Pattern
+from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk
 from sfusion.fakes.sglang.faults import possible
 from sfusion.fakes.sglang.malformed import kinds, malformed
-from sfusion.harness.lab.scenarios.base import ScenarioPart
-from sfusion.harness.lab.scenarios.program import ProgramPart, check_printed
+from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
+from sfusion.harness.lab.scenarios.drawing import Drawing
+from sfusion.harness.lab.scenarios.program import ProgramPart, check_printed, draw_programs
 from sfusion_tools.errors import UnknownFormatError, near
-from sfusion_tools.formats import get_format
+from sfusion_tools.formats import format_names, get_format
 
 _CODE = re.compile(r"\{code:([0-9]+)\}")
 _MOST_TURNS = 200_000
+_FORMAT = "hermes"
 _FITS = ("fits-1", "fits", "fits+1")
 
 
@@ -33,37 +36,60 @@ def _bound(value: Any) -> Any:
 
 Bound = Annotated[int | str, BeforeValidator(_bound)]
 """A number, or `fits-1`, `fits`, `fits+1`: relative to what the same rollout needs without a limit."""
+_Room = Annotated[Bound | None, Drawn(5, 60, 300, 2000, *_FITS, share=0.3), NotShrunk("less room is not simpler")]
 
 
 class LimitsPart(ScenarioPart):
     """The limits of a trajectory; `fits` is what it needs without a limit, `fits-1` one less."""
 
-    max_prompt_len: Bound | None = Field(None, description="maximum tokens of the prompt")
-    max_response_len: Bound | None = Field(None, description="maximum tokens after the prompt")
-    max_model_len: Bound | None = Field(None, description="maximum tokens of prompt and response together")
-    max_tool_response_length: Bound | None = Field(None, description="maximum characters of a tool message")
-    tool_response_truncate_side: Literal["left", "right", "middle"] = Field(
+    max_prompt_len: _Room = Field(None, description="maximum tokens of the prompt")
+    max_response_len: _Room = Field(None, description="maximum tokens after the prompt")
+    max_model_len: _Room = Field(None, description="maximum tokens of prompt and response together")
+    max_tool_response_length: _Room = Field(None, description="maximum characters of a tool message")
+    tool_response_truncate_side: Annotated[Literal["left", "right", "middle"], Drawn(share=0.4)] = Field(
         "middle", description="which part of a long tool message is cut"
     )
-    max_assistant_turns: int | None = Field(None, ge=1, description="maximum replies of the model")
-    max_parallel_calls: int | None = Field(None, ge=1, description="maximum calls executed per turn")
-    max_consecutive_invalid_calls: int | None = Field(
+    max_assistant_turns: Annotated[int | None, Drawn(2, 3, 4, share=0.1)] = Field(
+        None, ge=1, description="maximum replies of the model"
+    )
+    max_parallel_calls: Annotated[int | None, Drawn(1, share=0.2)] = Field(
+        None, ge=1, description="maximum calls executed per turn"
+    )
+    max_consecutive_invalid_calls: Annotated[int | None, Drawn(1, 2, share=0.2)] = Field(
         None, ge=1, description="unusable calls in a row that end the trajectory"
     )
+
+
+def _draw_calls(drawing: Drawing, _: Data) -> list[Data]:
+    given = draw_programs(drawing, {})
+    programs = [
+        {key: str(value).replace("{call}", "4") if key == "prints" else value for key, value in one.items()}
+        for one in (given if isinstance(given, list) else [given])
+        if not {"repeated", "arguments"} & one.keys()
+    ]
+    return drawing.random.sample(programs, 1 if drawing.happens(0.6) else len(programs)) if programs else []
+
+
+def _draw_malformed(drawing: Drawing, turn: Data) -> str | None:
+    return drawing.one(*kinds()) if turn.get("programs") else None
 
 
 class RolloutTurn(ScenarioPart):
     """What the model writes in one turn: text, tool calls, or raw output."""
 
-    say: str = Field("", description="its text; {id} is replaced by the trajectory's id")
-    programs: list[ProgramPart] = Field([], description="programs for which it calls the tool")
-    sees: Pattern | None = Field(
+    say: Annotated[str, Drawn("Compute.", "naïve 🚀", "")] = Field(
+        "", description="its text; {id} is replaced by the trajectory's id"
+    )
+    programs: Annotated[list[ProgramPart], Drawn(how=_draw_calls)] = Field(
+        [], description="programs for which it calls the tool"
+    )
+    sees: Annotated[Pattern | None, NotHunted("ends well only if a fault spoils nothing")] = Field(
         None, description="a regular expression that the last tool messages must match; if not, the model gives up"
     )
-    malformed: str | None = Field(
+    malformed: Annotated[str | None, Drawn(how=_draw_malformed, when="bad_arguments", share=0.5)] = Field(
         None, description="write the call of the first program wrongly: bad_escape, unbalanced, unknown_tool, ..."
     )
-    raw: str | None = Field(
+    raw: Annotated[str | None, NotHunted("`malformed` writes calls wrongly in every known way")] = Field(
         None,
         description="the whole output as it is, instead of text and calls; {code:1} is replaced by the code of the "
         "first program, escaped for JSON",
@@ -92,23 +118,64 @@ class RolloutTurn(ScenarioPart):
         return _CODE.sub(lambda found: json.dumps(codes[int(found[1]) - 1])[1:-1], self.raw or "")
 
 
+def _draw_turns(drawing: Drawing, part: Data) -> list[Data]:
+    turns = [drawing.part(RolloutTurn) for _ in range(drawing.random.randint(1, 3))]
+    for turn in turns:
+        if "malformed" in turn and malformed(turn["malformed"], part.get("format", _FORMAT), 0) is None:
+            del turn["malformed"]
+    return [*turns, {"say": "It is 4."}]
+
+
+def _draw_limits(drawing: Drawing, part: Data) -> Data | None:
+    if part.get("repeat"):  # nothing else ends it
+        return {"max_assistant_turns": drawing.random.randint(2, 4)}
+    if not drawing.happens(0.5):
+        return None
+    limits = drawing.part(LimitsPart)
+    return {key: value for key, value in limits.items() if key != "max_prompt_len" or "max_model_len" not in limits}
+
+
+def _draw_engine_faults(drawing: Drawing, _: Data) -> list[Data]:
+    able = {name: kind for name, kind in KINDS.items() if not kind.sandbox_only}
+    rule = drawing.rule("engine", kinds=able)
+    what = rule["what"][0] if isinstance(rule["what"], list) else rule["what"]
+    for kind in {"hang", "wedge"} & what.keys():  # nothing bounds how long an engine may take
+        what = {kind: drawing.one(2, 20)}
+    given = {"path", "method", "language", "code", "call", "above_in_flight", "phase"}  # an engine has no such
+    return [{**{key: value for key, value in rule.items() if key not in given}, "what": what}]
+
+
 class RolloutPart(ScenarioPart):
     """Trajectories r001, r002, ...; their calls are called r001.t1.1 and so on."""
 
-    count: int = Field(8, ge=1, le=100_000, description="number of trajectories")
-    at_once: int | None = Field(None, ge=1, description="how many run at a time; default: all")
-    enough: int | None = Field(None, ge=1, description="cancel the rest when this many are completed (over-sampling)")
-    turns: list[RolloutTurn] = Field(
+    count: Annotated[int, Drawn(range(1, 7))] = Field(8, ge=1, le=100_000, description="number of trajectories")
+    at_once: Annotated[int | None, Drawn(1, 2, 3, share=0.2)] = Field(
+        None, ge=1, description="how many run at a time; default: all"
+    )
+    enough: Annotated[
+        int | None, Drawn(how=lambda drawing, part: drawing.random.randint(1, part["count"]), share=0.15)
+    ] = Field(None, ge=1, description="cancel the rest when this many are completed (over-sampling)")
+    format: Annotated[str, Drawn(*format_names())] = Field(
+        _FORMAT, description="tool-call format; see `sfusion parse --help`"
+    )
+    turns: Annotated[list[RolloutTurn], Drawn(how=_draw_turns)] = Field(
         min_length=1,
         max_length=1000,
         description="what the model does, turn by turn; after the last turn it gives a final answer",
     )
-    repeat: bool = Field(False, description="repeat the last turn for ever, like a model in a loop")
-    prompt: str = Field("What is 2 + 2?", description="the user's question")
-    format: str = Field("hermes", description="tool-call format; see `sfusion parse --help`")
-    limits: LimitsPart = Field(LimitsPart(), description="limits of a trajectory")
-    think: Seconds = Field(0.5, description="how long the engine takes for a turn")
-    faults: list[Rule] = Field([], description="fault rules of the engine")
+    repeat: Annotated[bool, Drawn(True, share=0.1)] = Field(
+        False, description="repeat the last turn for ever, like a model in a loop"
+    )
+    prompt: Annotated[str, Drawn("Compute 2 + 2, naïvely 🚀.", share=0.1)] = Field(
+        "What is 2 + 2?", description="the user's question"
+    )
+    limits: Annotated[LimitsPart, Drawn(how=_draw_limits)] = Field(LimitsPart(), description="limits of a trajectory")
+    think: Annotated[Seconds, Drawn(0.0, 0.053, 2.531, share=0.2)] = Field(
+        0.5, description="how long the engine takes for a turn"
+    )
+    faults: Annotated[list[Rule], Drawn(how=_draw_engine_faults, share=0.2)] = Field(
+        [], description="fault rules of the engine"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> RolloutPart:

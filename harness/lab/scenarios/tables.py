@@ -1,6 +1,6 @@
-"""The tables of docs/scenarios.md, made from the models.
+"""The tables of docs/scenarios.md and docs/incidents.md, made from the models and from the bundled scenarios.
 
-``python -m sfusion.harness.lab.scenarios.tables docs/scenarios.md`` updates the page; a test compares them with it.
+``python -m sfusion.harness.lab.scenarios.tables docs/scenarios.md`` updates a page; a test compares them with it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pydantic import BaseModel
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.scenarios.base import ScenarioPart
 from sfusion.harness.lab.scenarios.explaining import PATHS, default_text
+from sfusion.harness.lab.scenarios.library import bundled_folder, in_folder
+from sfusion.harness.lab.scenarios.reading import read_scenarios
 
 
 def tables() -> dict[str, str]:
@@ -24,7 +26,7 @@ def tables() -> dict[str, str]:
 
 def updated(page: str) -> str:
     """Return the page with the first table of each of these sections replaced."""
-    for heading, table in tables().items():
+    for heading, table in (tables() | {"Reports that are played": _incidents()}).items():
         # The heading, lines up to the first table, and that table.
         found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#|\|).*\n)*((?:\|.*\n)*)", page, re.MULTILINE)
         if found is not None:
@@ -47,6 +49,25 @@ def _promises() -> str:
         given = ", ".join(f"`{key}`{default_text(field)}" for key, field in cls.model_fields.items())
         rows.append(f"| `{name}` | {_cell(' '.join((cls.__doc__ or '').split()))} | {_cell(given)} |")
     return "\n".join(["| promise | what must hold | parameters |", "|---|---|---|", *rows])
+
+
+def _incidents() -> str:
+    """Return one row for each bundled incident."""
+    scenarios = [read_scenarios(path)[0] for path in in_folder(bundled_folder())]
+    rows = []
+    for one in scenarios:
+        reports = ", ".join(f"[{report}]({_url(report)})" for report in one.incident)
+        promises = ", ".join(f"`{promise.name}`" for promise in one.promises)
+        cells = [f"`{one.scenario}`", reports, *(_cell(" ".join(text.split())) for text in (one.about, one.expected))]
+        rows += [f"| {' | '.join([*cells, promises])} |"] if one.incident else []
+    head = "| scenario | reports | what happened | what a good stack does | promises |"
+    return "\n".join([head, "|---|---|---|---|---|", *rows])
+
+
+def _url(report: str) -> str:
+    """Return the address of an issue; GitHub forwards it if the number is a pull request."""
+    repository, _, number = report.partition("#")
+    return f"https://github.com/{repository}/issues/{number}"
 
 
 def _cell(text: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from sfusion.harness.errors import MissingWorld, WorldError
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.real_programs import with_real_programs
 from sfusion.harness.lab.worlds.play import note_stuck
 from sfusion.harness.lab.worlds.ray_backend import START_SECONDS, RayBackend, SandboxOn
 from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster
@@ -49,7 +48,7 @@ def run(
             "give --listen with an address that they can reach"
         )
     journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray")
-    scenario = with_real_programs(scenario) if real else scenario
+    scenario = scenario.with_real_programs() if real else scenario
     # Nodes are started here because Ray does that only in the main thread, and it is slow.
     nodes = cluster.nodes(scenario.cluster.nodes, killed_nodes(scenario))
     try:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any, Protocol
 
-from sfusion.harness.lab.scenarios.schedule import SchedulePart
+from sfusion.harness.lab.scenarios.parts import SchedulePart
 
 DRIVER = "driver"
 """The process of all that belongs to no other."""

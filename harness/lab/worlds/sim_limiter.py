@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sfusion.fakes.faults.chance import drawer, uniform
-from sfusion.harness.lab.scenarios.model import LinkPart
+from sfusion.harness.lab.scenarios.parts import LinkPart
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterCore, LimiterHost, LimiterSettings, Snapshot

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.real_programs import programs_of
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.sandbox.client import Event
 from sfusion_tools.sandbox.config import SandboxToolConfig
@@ -30,7 +29,7 @@ def make_tools(
     """Create the tools of one worker; calls go to the first."""
     if scenario.own_config is not None:
         # A scenario's programs are not a model's: the tool offers their languages unless its config says otherwise.
-        languages = sorted({part.language for part in programs_of(scenario) if part.language is not None})
+        languages = sorted({part.language for part in scenario.programs if part.language is not None})
         config = {"languages": languages or None, **scenario.own_config}
         return [own_tool(config, urls, limiter=limiter, on_event=on_event, fleet=fleet)]
     assert isinstance(scenario.tools, list)

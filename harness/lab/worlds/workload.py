@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer, uniform
-from sfusion.harness.lab.scenarios.model import LoadPart, Scenario
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.parts import LoadPart
 from sfusion.harness.lab.scenarios.program import PreparedCall, ProgramPart
 
 

@@ -24,9 +24,10 @@ from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, merged_tools
+from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.search.hunt.expectations import horizon_of, promises_of
-from sfusion.harness.search.hunt.generate import Data, named
+from sfusion.harness.search.hunt.generate import named
 from sfusion.harness.search.shrink.failure import Failure, failures_of
 
 LOGGED = "error_logged"

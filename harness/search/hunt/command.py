@@ -30,7 +30,7 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs import Task, read_tasks, write_run
 from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios import scenario_files
-from sfusion.harness.lab.scenarios.model import is_own
+from sfusion.harness.lab.scenarios.tools import is_own
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.reports import Reports, RunReport, write_page
 from sfusion.harness.search.hunt.case import HANG, LOGGED, play_case, run_bounded, scenario_of

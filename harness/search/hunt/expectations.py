@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sfusion.fakes.faults import Rule
+from sfusion.fakes.faults import Rule, Status
+from sfusion.fakes.faults.action import ANY_FAILURE
 from sfusion.fakes.sandbox.models import Queue, Quota
 from sfusion.fakes.sandbox.program import fill
 from sfusion.fakes.sglang.engine import CONTEXT_LENGTH
@@ -19,18 +20,6 @@ from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.worlds.workload import Workload
-from sfusion.harness.search.hunt.fault_effects import (
-    ANY_FAILURE,
-    REFUSED_FOR_NOW,
-    asked_wait,
-    is_harmless,
-    is_transient,
-    late_actions,
-    lies,
-    longest,
-    longest_wait,
-    outcomes_of,
-)
 from sfusion_tools.formats import get_format
 from sfusion_tools.sandbox.languages import COMPILED
 from sfusion_tools.sandbox.text import plain
@@ -62,7 +51,7 @@ def horizon_of(scenario: Scenario) -> float:
     expected, load = _Expectation(scenario), scenario.load
     if load is None:
         return scenario.horizon
-    turns = math.ceil(load.calls / load.concurrency)
+    turns = math.ceil(load.calls / load.concurrency) + load.steps - 1
     return max(scenario.horizon, turns * expected.longest_turn)
 
 
@@ -83,7 +72,7 @@ class _Expectation:
         return found
 
     def _misleading(self) -> list[str]:
-        if any(lies(action) for rule in self._rules for action in rule.what):
+        if any(action.lies for rule in self._rules for action in rule.what):
             # The sandbox says something else than what the program did, and no tool can know better.
             return ["text_is_truthful", "infra_never_scored", "partial_output_kept", "no_permit_while_backing_off"]
         # At the sandbox, a call that waits for its turn or its connection looks like one that waits for a permit.
@@ -122,11 +111,7 @@ class _Expectation:
 
     def _number(self, key: str) -> float | None:
         """Return a key of the tool's config; None if the tool does not state it."""
-        if self.scenario.settings is not None:
-            found = getattr(self.scenario.settings, key, None)
-        else:
-            assert isinstance(self.scenario.tools, list)
-            found = (self.scenario.tools[0].get("config") or {}).get(key)
+        found = self.scenario.setting(key)
         return float(found) if isinstance(found, int | float) else None
 
     def _value(self, key: str, default: float = 0.0) -> float:
@@ -142,12 +127,12 @@ class _Expectation:
     def _longest_timeout(self) -> float:
         """The longest time that a program of the case may get."""
         most = max(self.most_seconds, self.scenario.default_timeout)
-        asked = [part.timeout for part in self.programs if part.timeout is not None]
+        asked = [part.timeout for part in self.scenario.programs if part.timeout is not None]
         return min(most, max([self.scenario.default_timeout, *asked]))
 
     @cached_property
     def _attempt(self) -> float:
-        compiling = any(part.language in COMPILED for part in self.programs)
+        compiling = any(part.language in COMPILED for part in self.scenario.programs)
         return (
             self._longest_timeout
             + compiling * self._value("compile_timeout", 10.0)
@@ -195,8 +180,8 @@ class _Expectation:
     @cached_property
     def _thinking(self) -> float:
         """How long a caller may pause between two calls."""
-        think = self.scenario.load.think if self.scenario.load is not None else None
-        return longest(think) if think is not None else 0.0
+        load = self.scenario.load
+        return load.think.longest + load.step_pause * (load.steps > 1) if load is not None else 0.0
 
     @cached_property
     def longest_turn(self) -> float:
@@ -221,12 +206,12 @@ class _Expectation:
     def _longest_pause(self) -> float:
         """How long our own tool may be silent where every call gets its result: an attempt, and the wait after it."""
         actions = [action for rule in self._rules for action in rule.what]
-        attempt = max(min(longest(part.seconds), self._longest_timeout) for part in self.programs)
-        attempt += max(self._one_is_slow, sum(map(longest_wait, self._rules)))
+        attempt = max(min(part.seconds.longest, self._longest_timeout) for part in self.scenario.programs)
+        attempt += max(self._one_is_slow, sum(rule.longest_delay for rule in self._rules))
         if any(action.kind == "hang" for action in actions):
             attempt += self._attempt
-        wait = self._value("backoff_cap") + max(map(asked_wait, actions), default=0.0)
-        network = 20 * longest(self.scenario.cluster.link.delay)
+        wait = self._value("backoff_cap") + max((one.asked_wait for one in actions), default=0.0)
+        network = 20 * self.scenario.cluster.link.delay.longest
         return attempt + wait + self._thinking + 10 * self._paces + network + 5.0
 
     @cached_property
@@ -237,7 +222,7 @@ class _Expectation:
             if event.kind in ("pause", "cut_off") or event.target == "limiter":
                 lasting += self._queue if event.seconds is None else event.seconds
         link = self.scenario.cluster.link
-        return lasting + 20 * longest(link.delay) + (self._queue if link.loss or self._leases_are_short else 0.0)
+        return lasting + 20 * link.delay.longest + (self._queue if link.loss or self._leases_are_short else 0.0)
 
     @cached_property
     def _queue(self) -> float:
@@ -246,7 +231,7 @@ class _Expectation:
     @cached_property
     def _leases_are_short(self) -> bool:
         """Do messages take too long for the lease?"""
-        return self._value("permit_lease", 30.0) < 10 * longest(self.scenario.cluster.link.delay)
+        return self._value("permit_lease", 30.0) < 10 * self.scenario.cluster.link.delay.longest
 
     @cached_property
     def _is_shaken(self) -> bool:
@@ -256,21 +241,12 @@ class _Expectation:
     # -- what may go wrong --
 
     @cached_property
-    def programs(self) -> list[ProgramPart]:
-        if self.scenario.load is not None:
-            return self.scenario.load.program
-        assert self.scenario.rollouts is not None
-        return [part for turn in self.scenario.rollouts.turns for part in turn.programs]
-
-    @cached_property
     def _rules(self) -> list[Rule]:
-        sandbox = self.scenario.sandbox
-        return [rule for number in range(1, sandbox.instances + 1) for rule in sandbox.instance(number).faults]
+        return [rule for part in self.scenario.sandbox.settings for rule in part.faults]
 
     @cached_property
     def _models(self) -> list[Any]:
-        sandbox = self.scenario.sandbox
-        return [sandbox.instance(number).model for number in range(1, sandbox.instances + 1)]
+        return [part.model for part in self.scenario.sandbox.settings]
 
     @cached_property
     def _is_unbounded(self) -> bool:
@@ -288,7 +264,7 @@ class _Expectation:
         burst = model.burst or max(1, math.floor(model.per_second))
         rate, mine = self._number("requests_per_second"), self._value("requests_burst", math.inf)
         # Our limiter keeps the pace; without it nobody does, and on a link grants catch up with each other.
-        if self.scenario.stated_limit is None or longest(self.scenario.cluster.link.delay) > 0.01:
+        if self.scenario.stated_limit is None or self.scenario.cluster.link.delay.longest > 0.01:
             return True
         return rate is None or rate > 0.9 * model.per_second or mine > burst
 
@@ -296,14 +272,13 @@ class _Expectation:
     def _one_is_slow(self) -> float:
         """Return how much slower one of several otherwise healthy sandboxes is; 0 if that is not all there is."""
         sandbox, slow = self.scenario.sandbox, []
-        for number in range(1, sandbox.instances + 1):
-            part = sandbox.instance(number)
+        for part in sandbox.settings:
             if part.model.cores or part.model.spawn_cost:
                 return 0.0
             if not part.faults and not isinstance(part.model, Queue | Quota):
                 continue
             plain_rules = [rule for rule in part.faults if not rule.phase]
-            delays = [longest_wait(rule) for rule in plain_rules if all(one.kind == "delay" for one in rule.what)]
+            delays = [rule.longest_delay for rule in plain_rules if all(one.kind == "delay" for one in rule.what)]
             if len(delays) != len(part.faults) or not all(delays) or (isinstance(part.model, Quota)):
                 return 0.0
             if isinstance(part.model, Queue) and part.model.waiting is not None:
@@ -312,19 +287,19 @@ class _Expectation:
             width = min(self._limit, self._callers)
             turns = math.ceil(width / part.model.workers) if isinstance(part.model, Queue) else 1
             slow.append(sum(delays) * turns)
-        short = max(longest(part.seconds) for part in self.programs) <= 3
+        short = max(part.seconds.longest for part in self.scenario.programs) <= 3
         quiet = not self.scenario.events and self._attempt > 20 and short
         return slow[0] if len(slow) == 1 and sandbox.instances > 1 and quiet and slow[0] <= 5 else 0.0
 
     @cached_property
     def is_calm(self) -> bool:
         """Is there nothing that could fail an attempt?"""
-        return self._is_unbounded and not self.scenario.events and all(map(is_harmless, self._rules))
+        return self._is_unbounded and not self.scenario.events and all(rule.is_harmless for rule in self._rules)
 
     @cached_property
     def _reasons_to_retry(self) -> bool:
         shaken = any(event.kind in ("crash", "wedge", "restart") for event in self.scenario.events)
-        return shaken or not self._is_unbounded or not all(map(is_harmless, self._rules))
+        return shaken or not self._is_unbounded or not all(rule.is_harmless for rule in self._rules)
 
     @cached_property
     def _never_runs_twice(self) -> bool:
@@ -333,8 +308,8 @@ class _Expectation:
         if self._value("retry_may_have_run", 1.0):
             return False
         # A server that ran the program and then says that it is too busy misleads everybody.
-        refused = [one for rule in self._rules for one in late_actions(rule) if one.kind == "status"]
-        misled = any(getattr(one, "status", 0) in REFUSED_FOR_NOW for one in refused)
+        late = [rule for rule in self._rules if rule.phase in ("during", "after")]
+        misled = any(isinstance(one, Status) and one.refuses for rule in late for one in rule.what)
         return not misled and not self.scenario.events
 
     # -- how calls must end --
@@ -360,7 +335,7 @@ class _Expectation:
             return None
         others = self._failures
         if others is None:
-            others = ANY_FAILURE | {"program_timeout"}
+            others = frozenset({*(one.value for one in ANY_FAILURE), "program_timeout"})
         lost = any(event.kind in ("kill", "cancel") for event in scenario.events) or scenario.load.cancel is not None
         if not others and not lost:
             return dict(own)
@@ -381,9 +356,7 @@ class _Expectation:
         if self._value("max_response_mb", 16.0) < 1 or self._longest_wait > 500 or self._leases_are_short:
             return None
         if not self._survives and not self._one_is_slow:
-            for rule in self._rules:
-                for action in rule.what:
-                    found |= outcomes_of(action)
+            found |= {one.value for rule in self._rules for action in rule.what for one in action.may_end()}
             attempts = int(self._value("max_attempts", 1.0))
             if found and not self._in_time(attempts, waits=8.0 * attempts):
                 found.add("transport_timeout")  # its deadline ends the last attempt
@@ -392,20 +365,17 @@ class _Expectation:
     @cached_property
     def _survives(self) -> bool:
         """Must every call get its result in spite of the rules?"""
-        sandbox = self.scenario.sandbox
-        failures, pauses, hangs = 0, 0.0, 0
+        failures, pauses, hangs, healthy = 0, 0.0, 0, 0
         may_have_run = bool(self._value("retry_may_have_run", 0.0))
-        healthy = 0
-        for number in range(1, sandbox.instances + 1):
-            rules = sandbox.instance(number).faults
+        for part in self.scenario.sandbox.settings:
             sick = 0
-            for rule in rules:
-                if is_harmless(rule):
+            for rule in part.faults:
+                if rule.is_harmless:
                     continue
-                if not all(is_transient(one, rule, may_have_run) for one in rule.what):
+                if not rule.recovers(may_have_run=may_have_run):
                     return False
                 hangs += any(one.kind == "hang" for one in rule.what)
-                pauses = max([pauses, *(asked_wait(one) for one in rule.what)])
+                pauses = max([pauses, *(one.asked_wait for one in rule.what)])
                 if rule.first_attempts is None:
                     sick = 99
                 sick = max(sick, rule.first_attempts or 0)
@@ -420,7 +390,7 @@ class _Expectation:
 
     def _in_time(self, attempts: int, waits: float) -> bool:
         """Do this many attempts of the longest program, and the waits between them, end before the call's deadline?"""
-        work = max(longest(part.seconds) for part in self.programs)
+        work = max(part.seconds.longest for part in self.scenario.programs)
         return bool(waits + attempts * (min(work, self._longest_timeout) + 1.0) < self._attempt + 5.0)
 
     @cached_property
@@ -443,21 +413,21 @@ class _Expectation:
     def _throughput(self) -> float | None:
         """Return the calls per second that greedy callers reach where nothing goes wrong."""
         load, scenario = self.scenario.load, self.scenario
-        if load is None or load.cancel is not None or scenario.events or scenario.cluster.link.loss:
+        if load is None or load.cancel is not None or load.steps > 1 or scenario.events or scenario.cluster.link.loss:
             return None
         if self._failures is None or self._failures or self._value("adaptive_rate_limit"):
             return None
         slow = self._one_is_slow
         if slow and min(self._limit, load.concurrency) < 2 * scenario.sandbox.instances:
             return None  # a lone call may well be sent to the slow one
-        if not slow and any(not is_harmless(rule) for rule in self._rules):
+        if not slow and any(not rule.is_harmless for rule in self._rules):
             return None
         workload = Workload.of(scenario, 1.0)
         calls = [workload.prepare(number) for number in range(1, load.calls + 1)]
         if any(call.intent(scenario.default_timeout)["kind"] not in ("ok", "program_error") for call in calls):
             return None
-        link = 4 * longest(scenario.cluster.link.delay)
-        added = sum(longest_wait(rule) for rule in scenario.sandbox.faults)
+        link = 4 * scenario.cluster.link.delay.longest
+        added = sum(rule.longest_delay for rule in scenario.sandbox.faults)
         work = [call.seconds + workload.think(number) + added + link for number, call in enumerate(calls, 1)]
         # A limiter answers when it is asked: what falls due meanwhile is lost above the burst.
         asked = link / self._value("requests_burst", 1.0)
@@ -477,12 +447,12 @@ def is_clear(scenario: Scenario) -> bool:
     """Is it known what every program does when nothing goes wrong, and whose request is whose?"""
     expected = _Expectation(scenario)
     cancelled = scenario.load is not None and scenario.load.cancel is not None
-    if any(part.repeated for part in expected.programs) and (cancelled or not expected.is_calm):
+    if any(part.repeated for part in scenario.programs) and (cancelled or not expected.is_calm):
         return False  # requests with the same code can only be told apart where all of them succeed
     most = max(expected.most_seconds, scenario.default_timeout)
-    lowered = [part for part in expected.programs if part.timeout is not None and part.timeout > most]
+    lowered = [part for part in scenario.programs if part.timeout is not None and part.timeout > most]
     return all(
-        min(part.seconds.numbers) > part.timeout or longest(part.seconds) <= most for part in lowered if part.timeout
+        min(part.seconds.numbers) > part.timeout or part.seconds.longest <= most for part in lowered if part.timeout
     )
 
 

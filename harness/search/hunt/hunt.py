@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.search.hunt.case import HuntCase, HuntResult, digest_of
-from sfusion.harness.search.hunt.generate import Data, generate
+from sfusion.harness.search.hunt.generate import generate
 from sfusion.harness.search.hunt.mutate import mutate
 from sfusion.harness.search.shrink import Failure
 

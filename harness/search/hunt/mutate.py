@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from typing import Any
 
-from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.search.hunt.generate import Data, generate, valid
+from sfusion.harness.lab.scenarios.base import Data
+from sfusion.harness.search.hunt.generate import generate, valid
 
-_SECTIONS = ("cluster", "tools", "sandbox", "events", "load", "rollouts")
 _TRIES = 20
+_LOADS = ("load", "rollouts")
 
 
 def mutate(data: Data, draw: random.Random, keys: frozenset[str] | None = None) -> Data:
@@ -18,80 +18,66 @@ def mutate(data: Data, draw: random.Random, keys: frozenset[str] | None = None) 
     for _ in range(_TRIES):
         changed = copy.deepcopy(data)
         for _ in range(draw.choice((1, 1, 2, 3))):
-            draw.choice(_CHANGES)(changed, draw, keys)
+            draw.choice(_CHANGES)(changed, generate(draw, keys), draw)
         if changed != data and valid(changed):
             return changed
     return generate(draw, keys)
 
 
-def _take_a_section(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    """Replace one part by that of a new case."""
-    other, section = generate(draw, keys), draw.choice(_SECTIONS)
-    if section in ("load", "rollouts"):
-        if section in other:
-            data.pop("load", None)
-            data.pop("rollouts", None)
-            data[section] = other[section]
-    elif section in other:
-        data[section] = other[section]
+def _take_a_part(data: Data, other: Data, draw: random.Random) -> None:
+    """Replace one part by that of a new case, or leave it out if that has none."""
+    name = draw.choice(sorted({*data, *other}))
+    if name in _LOADS:
+        name = next(one for one in _LOADS if one in other)
+        for one in _LOADS:
+            data.pop(one, None)
+    if name in other:
+        data[name] = other[name]
     else:
-        data.pop(section, None)
+        data.pop(name)
 
 
-def _merge_tools(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    if isinstance(data.get("tools"), dict):
-        data["tools"] |= generate(draw, keys)["tools"]
+def _take_a_key(data: Data, other: Data, draw: random.Random) -> None:
+    """Set one key somewhere within a part as a new case has it."""
+    mine, theirs = data, other
+    while True:
+        names = [name for name in theirs if name not in _LOADS or name in mine]
+        if not names:
+            return
+        name = draw.choice(sorted(names))
+        below, new = mine.get(name), theirs[name]
+        if below and new and isinstance(below, list) and isinstance(new, list) and isinstance(below[0], dict):
+            below, new = draw.choice(below), draw.choice(new)
+        if not isinstance(below, dict) or not isinstance(new, dict):
+            mine[name] = theirs[name]
+            return
+        mine, theirs = below, new
 
 
-def _new_seed(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    data["seed"] = draw.randrange(1_000_000)
-
-
-def _new_schedule(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    if "schedule" in Scenario.model_fields:
-        seed = draw.randrange(1_000_000)
-        data["schedule"] = draw.choice(({"random": seed}, {"priority": seed, "changes": draw.randint(1, 4)}))
-
-
-def _add_a_rule(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    rules = generate(draw, keys).get("sandbox", {}).get("faults", [])
+def _add_items(data: Data, other: Data, draw: random.Random) -> None:
+    """Add the events, or the rules, of a new case."""
+    if draw.random() < 0.5:
+        data.setdefault("events", []).extend(other.get("events", []))
+        return
     mine = data.setdefault("sandbox", {}).setdefault("faults", [])
+    rules = other.get("sandbox", {}).get("faults", [])
     mine += [{**rule, "name": f"rule-{len(mine) + place}"} for place, rule in enumerate(rules)]
 
 
-def _drop_a_rule(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    if rules := data.get("sandbox", {}).get("faults"):
-        rules.pop(draw.randrange(len(rules)))
+def _drop(data: Data, _: Data, draw: random.Random) -> None:
+    """Leave out one key or one item, anywhere."""
+    places: list[tuple[Any, Any]] = []
+
+    def walk(part: Any) -> None:
+        for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+            places.append((part, key))
+            if isinstance(value, dict | list):
+                walk(value)
+
+    walk(data)
+    if places:
+        part, key = draw.choice(places)
+        del part[key]
 
 
-def _change_conditions(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    if rules := data.get("sandbox", {}).get("faults"):
-        rule = draw.choice(rules)
-        conditions = [key for key in rule if key not in ("name", "what")]
-        if conditions and draw.random() < 0.5:
-            del rule[draw.choice(conditions)]
-        else:
-            key, value = draw.choice((("every", 2), ("first", 3), ("first_attempts", 1), ("probability", 0.5)))
-            rule[key] = value
-
-
-def _add_an_event(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    data.setdefault("events", []).extend(generate(draw, keys).get("events", []))
-
-
-def _move_an_event(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    if events := data.get("events"):
-        event = draw.choice(events)
-        event["at"] = draw.choice((0, 0.011, 0.207, 0.511, 1.303, 3.017))
-
-
-def _change_the_load(data: Data, draw: random.Random, keys: frozenset[str] | None) -> None:
-    if load := data.get("load"):
-        load["calls"] = draw.choice((2, 4, 8, 16, 32))
-        load["concurrency"] = min(load["calls"], draw.choice((1, 2, 4, 16)))
-
-
-_CHANGES: tuple[Callable[[Data, random.Random, frozenset[str] | None], None], ...] = (
-    _take_a_section, _take_a_section, _merge_tools, _new_seed, _new_schedule, _add_a_rule, _drop_a_rule,
-    _change_conditions, _add_an_event, _move_an_event, _change_the_load,
-)  # fmt: skip
+_CHANGES = (_take_a_part, _take_a_part, _take_a_key, _take_a_key, _take_a_key, _add_items, _drop)

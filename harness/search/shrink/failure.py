@@ -12,7 +12,8 @@ from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks
-from sfusion.harness.lab.scenarios.model import Scenario, check_tool_keys
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.tools import check_tool_keys
 from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from sfusion_tools.errors import SfusionError
 from sfusion_tools.sandbox.config import SandboxToolConfig

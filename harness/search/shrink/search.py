@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.search.shrink.reductions import REDUCTIONS, Data, Reduction, is_seeded, other_seeds, put
+from sfusion.harness.search.shrink.reductions import REDUCTIONS, Reduction, is_seeded, other_seeds
 
 SameFailure = Callable[[Scenario], bool]
 """Runs a scenario and says whether it fails as the one to shrink did."""
@@ -104,7 +105,7 @@ class _Search:
         """Replace a seeded schedule by the deviations that it leads to."""
         explicit = deviations(self.smallest)
         if explicit:
-            self._try(put(self.data, (("schedule",), {"deviations": explicit})))
+            self._try({**self.data, "schedule": {"deviations": explicit}})
 
     def _step(self, reduction: Reduction) -> bool:
         """Take the first variant that fails in the same way; return whether there is one."""

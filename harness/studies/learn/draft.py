@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any
 
+from sfusion.fakes.fields import LearnedFrom
+from sfusion.harness.lab.scenarios.base import Data, ScenarioPart, declared
+from sfusion.harness.lab.scenarios.parts import ClusterPart, LoadPart
 from sfusion.harness.studies.learn.commented_yaml import Path, commented_yaml
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.failures import FailureFit
@@ -14,6 +18,8 @@ from sfusion_tools.wording import counted
 
 _LONGER_THAN_ANY_TIMEOUT = 100_000
 _LONGEST = 10_000_000
+_ALWAYS = ("calls", "concurrency")
+"""Fields that are written although they have their default: a reader looks for them."""
 
 
 def scenario_text(learned: Learned, name: str, origin: str) -> str:
@@ -30,14 +36,14 @@ class _Draft:
         learned = self._learned
         nothing = "Nothing was wrong." if learned.figures.is_enough else "Too few calls to judge it by."
         main = f"Main cause: {learned.causes[0].says}." if learned.causes else nothing
-        data: dict[str, Any] = {
+        data: Data = {
             "scenario": name,
             "about": f"Behaves like {origin}. {main}",
             "worlds": ["sim"],
             "seed": 0,
         }
-        if learned.workers > 1:
-            data["cluster"] = {"nodes": 1, "workers_per_node": learned.workers}
+        if cluster := self._part(ClusterPart):
+            data["cluster"] = cluster
             self._notes["cluster",] = f"{learned.workers} processes made calls"
         data["tools"] = {key: value for key, (value, _) in learned.client.items()}
         self._notes |= {("tools", key): why for key, (_, why) in learned.client.items()}
@@ -59,25 +65,25 @@ class _Draft:
     def _horizon(self) -> int:
         return min(max(3600, math.ceil(4 * self._learned.span)), _LONGEST)
 
-    def _sandbox(self) -> dict[str, Any]:
+    def _sandbox(self) -> Data:
         sandboxes = self._learned.sandboxes
         if len(sandboxes) == 1:
             return self._one(sandboxes[0], ("sandbox",))
-        part: dict[str, Any] = {"instances": len(sandboxes)}
+        part: Data = {"instances": len(sandboxes)}
         names = ", ".join(
             f"sandbox-{number} is {one.label or 'one without a name'}" for number, one in enumerate(sandboxes[:8], 1)
         )
         self._notes["sandbox", "instances"] = names + (", ..." if len(sandboxes) > 8 else "")
-        each: dict[str, Any] = {}
+        each: Data = {}
         for number, one in enumerate(sandboxes, 1):
             own = self._one(one, ("sandbox", "each", f"sandbox-{number}"))
             if own:
                 each[f"sandbox-{number}"] = own
         return {**part, "each": each} if each else part
 
-    def _one(self, sandbox: SandboxFit, path: Path) -> dict[str, Any]:
-        part: dict[str, Any] = {}
-        model: dict[str, Any] = {}
+    def _one(self, sandbox: SandboxFit, path: Path) -> Data:
+        part: Data = {}
+        model: Data = {}
         why: list[str] = []
         if sandbox.quota is not None:
             model |= sandbox.quota.model
@@ -88,7 +94,7 @@ class _Draft:
         if model:
             part["model"] = model
             self._notes[*path, "model"] = "; ".join(why)
-        rules: list[tuple[dict[str, Any], str]] = []
+        rules: list[tuple[Data, str]] = []
         slow = sandbox.slowness
         if slow.what:
             between = (slow.between[0], min(slow.between[1], self._horizon)) if slow.between is not None else None
@@ -109,21 +115,28 @@ class _Draft:
             self._notes |= {(*path, "faults", place): why for place, (_, why) in enumerate(rules)}
         return part
 
-    def _load(self) -> dict[str, Any]:
+    def _part(self, model: type[ScenarioPart]) -> Data:
+        """Return the fields of a part that say what they are learned from."""
+        part = {}
+        for name, field in model.model_fields.items():
+            if (source := declared(field.metadata, LearnedFrom)) is not None:
+                value = attrgetter(source.of)(self._learned)
+                if value is not None and (value != field.default or name in _ALWAYS):
+                    part[name] = value
+        return part
+
+    def _load(self) -> Data:
         learned, load = self._learned, self._learned.load
-        part: dict[str, Any] = {"calls": learned.figures.calls, "concurrency": load.concurrency}
+        part = self._part(LoadPart)
         if learned.span:
             self._notes["load", "calls"] = f"{counted(learned.figures.calls, 'call')} in {learned.span:.4g} s"
         self._notes["load", "concurrency"] = f"{load.says}: {load.evidence}"
         if load.think is not None:
-            part["think"] = load.think
             self._notes["load", "think"] = (
                 "each caller makes one call, at any time of the log"
                 if load.kind == "open"
                 else "so that as many of them are under way on average as in the log"
             )
-        if load.kind == "steps":
-            part |= {"steps": load.steps, "step_pause": load.step_pause}
         if learned.cancel is not None:
             cancelled, after = learned.cancel
             part["cancel"] = {"share": rounded(cancelled), "after": after.yaml}
@@ -142,8 +155,8 @@ class _Draft:
         part["program"] = programs
         return part
 
-    def _events(self) -> list[dict[str, Any]]:
-        events: list[dict[str, Any]] = []
+    def _events(self) -> list[Data]:
+        events: list[Data] = []
         several = len(self._learned.sandboxes) > 1
         for number, sandbox in enumerate(self._learned.sandboxes, 1):
             target = f"sandbox-{number}" if several else "sandbox"
@@ -156,7 +169,7 @@ class _Draft:
                     events.append({"at": at, one.kind: target, **lasts, "may_not_strike": True})
         return events
 
-    def _outcomes(self) -> list[dict[str, Any]]:
+    def _outcomes(self) -> list[Data]:
         figures = self._learned.figures
         if not figures.outcomes:
             return []
@@ -173,22 +186,19 @@ class _Draft:
         return [{"outcomes": bounds}]
 
 
-def _rule(name: str, what: dict[str, Any], between: tuple[float, float] | None = None) -> dict[str, Any]:
-    rule: dict[str, Any] = {"name": name.replace("_", "-")}
+def _rule(name: str, what: Data, between: tuple[float, float] | None = None, **conditions: Any) -> Data:
+    rule: Data = {"name": name.replace("_", "-")}
     if between is not None:
         low = rounded(between[0])
         rule["between"] = [low, max(rounded(between[1]), rounded(low + 0.001 + 0.001 * low))]
-    return {**rule, "what": what, "may_not_strike": True}
+    return {**rule, **conditions, "what": what, "may_not_strike": True}
 
 
-def _failure_rule(one: FailureFit) -> dict[str, Any]:
+def _failure_rule(one: FailureFit) -> Data:
     ending, status = one.family
-    rule = _rule(f"status-{status}" if ending == "status" else ending, one.what, one.between)
-    if one.after is not None:
-        rule |= {"after": one.after, "times": one.failed}
+    conditions: Data = {"after": one.after, "times": one.failed} if one.after is not None else {}
     if one.rate < 1:
-        rule["probability"] = float(f"{one.rate:.4g}")
+        conditions["probability"] = float(f"{one.rate:.4g}")
     if one.phase is not None:
-        rule["phase"] = one.phase
-    return {**{key: value for key, value in rule.items() if key not in ("what", "may_not_strike")},
-            "what": one.what, "may_not_strike": True}  # fmt: skip
+        conditions["phase"] = one.phase
+    return _rule(f"status-{status}" if ending == "status" else ending, one.what, one.between, **conditions)

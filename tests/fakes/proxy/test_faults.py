@@ -248,7 +248,10 @@ async def test_posts_to_other_paths_are_work_identified_by_mark_or_body() -> Non
 
 async def test_server_model_limits_requests_at_the_proxy() -> None:
     events = Watch()
-    async with FakeSandbox(journal=events.note) as sandbox, FaultProxy(sandbox.url, model={"quota": 1}) as proxy:
+    async with (
+        FakeSandbox(journal=events.note) as sandbox,
+        FaultProxy(sandbox.url, model={"kind": "quota", "in_flight": 1}) as proxy,
+    ):
         async with Raw(proxy.port) as raw:
             sandbox.wedge()
             await raw.send(run_code("# sfusion:call=a"))

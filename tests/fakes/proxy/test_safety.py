@@ -23,7 +23,10 @@ async def ask(proxy: FaultProxy, method: str, route: str, body: str = "", **head
 
 
 async def test_admin_routes_work_as_in_the_fake_and_are_never_forwarded() -> None:
-    async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, model={"quota": 3}, seed=5) as proxy:
+    async with (
+        FakeSandbox() as sandbox,
+        FaultProxy(sandbox.url, model={"kind": "quota", "in_flight": 3}, seed=5) as proxy,
+    ):
         state = (await ask(proxy, "GET", "state")).json
         assert state == {
             "url": proxy.url,

@@ -20,7 +20,7 @@ async def ask(sandbox: FakeSandbox, method: str, route: str, body: str = "", **h
 
 
 async def test_state_shows_the_settings() -> None:
-    async with FakeSandbox(model={"quota": 8}, seed=7, profile="2025-06") as sandbox:
+    async with FakeSandbox(model={"kind": "quota", "in_flight": 8}, seed=7, profile="2025-06") as sandbox:
         state = (await ask(sandbox, "GET", "state")).json
     assert state["url"] == sandbox.url
     assert (state["profile"], state["executor"], state["runs_code"]) == ("2025-06", "none", False)

@@ -19,7 +19,7 @@ from tests.fakes.wire.raw import PATIENCE, Raw, RawAnswer, Watch, one, run_code
 
 async def test_quota_of_8_holds_against_64_clients() -> None:
     received: list[RawAnswer] = []
-    async with FakeSandbox(model={"quota": 8, "retry_after": 0.5}) as sandbox:
+    async with FakeSandbox(model={"kind": "quota", "in_flight": 8, "retry_after": 0.5}) as sandbox:
 
         async def client(number: int) -> None:
             async with Raw(sandbox.port) as raw:

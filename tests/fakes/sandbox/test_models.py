@@ -19,10 +19,10 @@ from tests.fakes.sandbox.memory import MemoryConnection
 from tests.fakes.wire.raw import PING, run_code
 
 
-def test_model_has_a_short_and_a_full_form() -> None:
+def test_model_is_a_name_or_a_mapping_with_its_kind() -> None:
     assert read_model(None) == Unbounded()
-    assert read_model({"quota": 8}) == read_model({"kind": "quota", "in_flight": 8}) == Quota(in_flight=8)
-    assert read_model({"queue": 4, "waiting": 2}) == Queue(workers=4, waiting=2)
+    assert read_model({"kind": "quota", "in_flight": 8}) == Quota(in_flight=8)
+    assert read_model({"kind": "queue", "workers": 4, "waiting": 2}) == Queue(workers=4, waiting=2)
     assert read_model("unbounded") == Unbounded()
     assert read_model({"kind": "quota", "per_second": 5, "retry_after": "500ms"}).model_dump()["retry_after"] == 0.5
 
@@ -31,9 +31,11 @@ def test_model_has_a_short_and_a_full_form() -> None:
     ("value", "sentence"),
     [
         ("quotta", "did you mean 'quota'"),
-        ({"quota": 8, "queue": 3}, "a server model has a kind"),
+        ({"quota": 8}, "write {kind: quota, in_flight: 8, ...}"),
+        ({"queue": 3, "waiting": 2}, "write {kind: queue, workers: 3, ...}"),
+        ({"kind": "quota", "in_flight": 8, "queue": 3}, "unknown key 'queue'"),
         ({"kind": "quota", "in_fligt": 3}, "unknown key 'in_fligt'; did you mean 'in_flight'"),
-        ({"quota": 0}, "greater than or equal to 1"),
+        ({"kind": "quota", "in_flight": 0}, "greater than or equal to 1"),
         (7, "a server model has a kind"),
     ],
 )
@@ -222,7 +224,7 @@ def test_idle_connection_is_closed_after_five_seconds() -> None:
 
 def test_queue_makes_requests_wait_or_turns_them_away() -> None:
     async def scene() -> tuple[list[int], int]:
-        sandbox = FakeSandbox(model={"queue": 2, "waiting": 3, "retry_after": 1.5})
+        sandbox = FakeSandbox(model={"kind": "queue", "workers": 2, "waiting": 3, "retry_after": 1.5})
         sandbox.server.attach()
         runs = [MemoryConnection(sandbox.server) for _ in range(8)]
         for number, run in enumerate(runs):

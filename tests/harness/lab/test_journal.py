@@ -12,7 +12,7 @@ from sfusion.harness.lab.journal import Journal, first_difference
 from sfusion.harness.lab.runs import run_one
 from sfusion.harness.lab.runs.directory import read_run, write_run
 from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.scenarios.secrets import masked, secrets_in
+from sfusion.harness.lab.scenarios.tools import masked, secrets_in
 from sfusion.harness.lab.worlds import sim
 from tests.harness.lab.promises.scenes import scene, verdicts
 

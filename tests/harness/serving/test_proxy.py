@@ -43,7 +43,16 @@ async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path
     faults, journal = tmp_path / "faults.yaml", tmp_path / "journal.ndjson"
     faults.write_text("- {name: flaky-start, first: 1, what: {status: 503}}\n")
     seen: list[tuple[bytes, bytes]] = []
-    options = ["--faults", str(faults), "--journal", str(journal), "--seed", "9", "--model", "{quota: 8}"]
+    options = [
+        "--faults",
+        str(faults),
+        "--journal",
+        str(journal),
+        "--seed",
+        "9",
+        "--model",
+        "{kind: quota, in_flight: 8}",
+    ]
     options += ["--event-log", str(tmp_path / "logs")]
     (tmp_path / "logs").mkdir()
     before = time.time()

@@ -79,7 +79,7 @@ async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
     options = ["--faults", str(faults), "--scripts", str(scripts), "--journal", str(journal), "--seed", "9"]
     options += ["--event-log", str(tmp_path / "logs" / "events.ndjson")]
     before = time.time()
-    async with serving(*options, "--model", "{quota: 8}", "--profile", "2025-06") as served:
+    async with serving(*options, "--model", "{kind: quota, in_flight: 8}", "--profile", "2025-06") as served:
         assert (
             "profile 2025-06, executor none (runs no code; --executor python does), model quota, 1 fault"
             in served.output
@@ -128,7 +128,7 @@ async def test_port_in_use_is_reported_in_one_line() -> None:
         (["--profile", "2024"], "unknown profile '2024'"),
         (["--faults", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
         (["--scripts", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
-        (["--model", "{quota: many}"], "model quota: in_flight"),
+        (["--model", "{kind: quota, in_flight: many}"], "model quota: in_flight"),
         (["--model", "{quota"], "--model:1: not YAML"),
         (["--executor", "recorded"], "needs a cassette"),
         (["--executor", "recorded", "--cassette", "no.jsonl"], "cassette no.jsonl:1: cannot be read"),

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
+from sfusion.harness.lab.commands.new import starter
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.starter import starter
 
 
 def sfusion(*arguments: object) -> tuple[int, str]:

@@ -24,7 +24,7 @@ seed: 4
 cluster: {nodes: 2, workers_per_node: 2, link: {delay: {lognormal: [5ms, 1.0]}, loss: 0.02}}
 tools: {rate_limit: 6, permit_lease: 4, default_timeout: 3, transport_margin: 1}
 sandbox:
-  model: {quota: 5}
+  model: {kind: quota, in_flight: 5}
   faults:
     - {name: reset, probability: 0.05, what: reset}
     - {name: late, probability: 0.05, phase: after, what: {status: 504}}

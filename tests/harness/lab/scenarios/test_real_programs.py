@@ -13,7 +13,6 @@ import yaml
 from sfusion.harness.lab.runs import read_tasks, select_tasks
 from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.lab.scenarios.program import ProgramPart
-from sfusion.harness.lab.scenarios.real_programs import needs_fake, with_real_programs
 
 PROGRAMS: list[dict[str, Any]] = [
     {"prints": "{call}\n"},
@@ -81,14 +80,14 @@ def scenario(**keys: Any) -> Any:
     ],
 )
 def test_scenarios_that_need_the_fake_say_why(keys: dict[str, Any], why: str) -> None:
-    assert why in (needs_fake(scenario(**keys)) or "")
+    assert why in (scenario(**keys).needs_fake or "")
 
 
 @pytest.mark.parametrize(
     "keys",
     [
         {},
-        {"sandbox": {"model": {"quota": 8}, "faults": [{"what": "hang"}]}},
+        {"sandbox": {"model": {"kind": "quota", "in_flight": 8}, "faults": [{"what": "hang"}]}},
         {"load": {"program": {"language": "cpp", "code": "int main() {}"}}},
         {"load": {"program": {"arguments": {"code": 3}}}},
         {"load": None, "rollouts": {"turns": [{"say": "hm", "programs": [{"prints": "4\n"}]}]}},
@@ -96,8 +95,8 @@ def test_scenarios_that_need_the_fake_say_why(keys: dict[str, Any], why: str) ->
 )
 def test_other_scenarios_can_run_on_a_real_sandbox(keys: dict[str, Any]) -> None:
     made = scenario(**keys)
-    assert needs_fake(made) is None
-    real = with_real_programs(made)
+    assert made.needs_fake is None
+    real = made.with_real_programs()
     parts = real.load.program if real.load is not None else real.rollouts.turns[0].programs
     assert all(part.real for part in parts)
     assert real.written == made.written

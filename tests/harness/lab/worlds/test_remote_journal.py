@@ -18,7 +18,7 @@ import pytest
 
 from sfusion.fakes.faults import Distribution
 from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.scenarios.model import CancelPart, LoadPart
+from sfusion.harness.lab.scenarios.parts import CancelPart, LoadPart
 from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.worlds import remote_journal
 from sfusion.harness.lab.worlds.remote_journal import JournalAddress, JournalServer, RemoteRecorder

@@ -14,7 +14,7 @@ import pytest
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios import parse_scenarios
-from sfusion.harness.lab.scenarios.schedule import SchedulePart, read_schedule
+from sfusion.harness.lab.scenarios.parts import SchedulePart, read_schedule
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually

@@ -61,7 +61,7 @@ async def test_a_throttled_burst_is_not_examined() -> None:
 
 @virtually
 async def test_recommended_rate_limit_is_close_to_the_queue_size() -> None:
-    async with scripted(model={"queue": 4}) as sandbox:
+    async with scripted(model={"kind": "queue", "workers": 4}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
         assert ids(result) == {"rate-limit"}
         assert 3 <= result.measured["recommended_rate_limit"] <= 8
@@ -77,7 +77,7 @@ async def test_recommended_rate_limit_is_close_to_the_queue_size() -> None:
 
 @virtually
 async def test_a_limit_at_the_knee_is_not_reported() -> None:
-    async with scripted(model={"queue": 4}) as sandbox:
+    async with scripted(model={"kind": "queue", "workers": 4}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
         limit = result.measured["recommended_rate_limit"]
         again = await examined(sandbox.url, replace(PLAN, levels=8), checks=SWEEP, rate_limit=limit)
@@ -87,7 +87,7 @@ async def test_a_limit_at_the_knee_is_not_reported() -> None:
 
 @virtually
 async def test_a_limit_so_high_that_calls_time_out_breaks_training() -> None:
-    async with scripted(model={"queue": 1}) as sandbox:
+    async with scripted(model={"kind": "queue", "workers": 1}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=5000, default_timeout=1.0)
         assert breaking(result) == ["rate-limit-above-knee"]
 
@@ -108,7 +108,7 @@ async def test_shared_cores_bound_the_recommended_limit() -> None:
 async def test_severity_of_throttling_depends_on_client_and_rate_limit(
     client: object, limit: int | None, expected: str
 ) -> None:
-    async with scripted(model={"quota": 4, "retry_after": 0.5}) as sandbox:
+    async with scripted(model={"kind": "quota", "in_flight": 4, "retry_after": 0.5}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP, client=client, rate_limit=limit)
         assert severity(result, "throttled") == expected
         assert "with 8 programs at a time, requests get 429 with Retry-After 0.5" in seen(result, "throttled")
@@ -151,7 +151,7 @@ async def test_failures_under_load_bound_the_recommended_limit() -> None:
 @virtually
 async def test_throughput_is_measured_with_the_given_program() -> None:
     scripts = [ProgramScript(pattern="crunch", seconds=0.02), GREETS]
-    async with FakeSandbox(executor="scripted", scripts=scripts, model={"queue": 2}) as sandbox:
+    async with FakeSandbox(executor="scripted", scripts=scripts, model={"kind": "queue", "workers": 2}) as sandbox:
         result = await examined(sandbox.url, replace(PLAN, levels=8, program="crunch()"), checks=SWEEP)
         assert sandbox.ledger.snapshot()["arrived"] > 10
     assert "measured with the given program" in seen(result, "rate-limit")

@@ -17,13 +17,12 @@ from sfusion.fakes.faults.action import Action
 from sfusion.harness.errors import BadOption
 from sfusion.harness.folder_lock import lock_folder
 from sfusion.harness.lab.promises import PROMISES, How, Verdict
+from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt.case import LOGGED, HuntCase, HuntResult, play_case, scenario_of
 from sfusion.harness.search.hunt.corpus import CASES, STATE, Corpus
-from sfusion.harness.search.hunt.drawing import draw_action
 from sfusion.harness.search.hunt.expectations import response_room
-from sfusion.harness.search.hunt.fault_effects import outcomes_of
 from sfusion.harness.search.hunt.generate import FEATURES, generate, valid
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
 from sfusion.harness.search.hunt.mutate import mutate
@@ -131,11 +130,11 @@ def _actions(cases: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_fault_can_be_drawn_in_every_phase() -> None:
-    draw = random.Random(0)
+    drawing = Drawing(random.Random(0))
     for kind, cls in KINDS.items():
         for phase in cls.phases:
             for _ in range(20):
-                Rule.model_validate({"phase": phase, "what": draw_action(cls, draw)})
+                Rule.model_validate({"phase": phase, "what": drawing.action(cls)})
         assert kind
 
 
@@ -298,8 +297,8 @@ def test_a_right_tool_passes(case: str) -> None:
 
 
 def test_only_a_hang_that_ends_may_break_an_answer_off() -> None:
-    assert "bad_response" not in outcomes_of(KINDS["hang"]())
-    assert "bad_response" in outcomes_of(KINDS["hang"](seconds=1))
+    assert "bad_response" not in KINDS["hang"]().may_end()
+    assert "bad_response" in KINDS["hang"](seconds=1).may_end()
 
 
 def test_calls_of_the_right_tool_do_not_give_up_in_one_moment() -> None:
@@ -434,3 +433,22 @@ def test_what_was_queued_at_a_slow_sandbox_before_that_was_known_may_take_its_ti
         "schedule": {"priority": 88617, "changes": 3},
     }
     assert not play_case(HuntCase(0, data)).findings
+
+
+def test_what_is_drawn_can_be_changed_without_changing_what_is_drawn_next() -> None:
+    def spoil(part: Any) -> None:
+        for one in list(part.values() if isinstance(part, dict) else part):
+            if isinstance(one, dict | list):
+                spoil(one)
+        part.clear()
+
+    before = [generate(random.Random(f"2:{number}")) for number in range(60)]
+    kept = json.dumps(before)
+    for case in before:
+        spoil(case)
+    assert json.dumps([generate(random.Random(f"2:{number}")) for number in range(60)]) == kept
+
+
+def test_a_case_of_which_changes_have_left_nothing_can_be_changed_further() -> None:
+    for seed in range(20):
+        assert valid(mutate({}, random.Random(seed)))

@@ -29,7 +29,7 @@ def big(**keys: Any) -> Scenario:
         "seed": 7,
         "cluster": {"nodes": 4, "workers_per_node": 8, "link": {"loss": 0.1}},
         "tools": {"rate_limit": 30, "permit_lease": 4},
-        "sandbox": {"model": {"quota": 20}, "instances": 3, "faults": FAULTS},
+        "sandbox": {"model": {"kind": "quota", "in_flight": 20}, "instances": 3, "faults": FAULTS},
         "load": {
             "calls": 500,
             "concurrency": 100,

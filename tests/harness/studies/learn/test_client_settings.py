@@ -45,7 +45,7 @@ def test_calls_that_were_told_to_wait_until_their_deadline_say_nothing_about_max
     learned = learned_and_checked(
         {"rate_limit": 16},
         {"calls": 100, "concurrency": 16, "program": {"seconds": {"lognormal": [1.5, 0.5]}}},
-        sandbox={"model": {"quota": 1, "retry_after": 1}},
+        sandbox={"model": {"kind": "quota", "in_flight": 1, "retry_after": 1}},
     )
     assert learned.figures.outcomes["throttled"] > 10
     assert learned.headline == "quota"
@@ -66,7 +66,7 @@ def test_requests_that_end_with_the_attempts_of_their_calls_show_call_deadline()
     learned = learned_and_checked(
         {"rate_limit": 24, "call_deadline": 20},
         {"calls": 150, "concurrency": 24, "program": {"seconds": {"lognormal": [1.0, 0.5]}}},
-        sandbox={"model": {"quota": 3, "retry_after": 1.5}},
+        sandbox={"model": {"kind": "quota", "in_flight": 3, "retry_after": 1.5}},
     )
     assert [one.kind for one in learned.causes] == ["quota"]
     assert setting(learned, "call_deadline") == 20
@@ -125,7 +125,7 @@ def test_calls_that_are_told_to_wait_and_never_sent_again_show_one_attempt() -> 
             "think": {"exponential": 2.0},
             "program": {"seconds": {"lognormal": [0.5, 0.5]}},
         },
-        sandbox={"model": {"quota": 3, "retry_after": 1}},
+        sandbox={"model": {"kind": "quota", "in_flight": 3, "retry_after": 1}},
     )
     assert learned.figures.outcomes["throttled"] > 10
     assert setting(learned, "max_attempts") == 1
@@ -135,6 +135,6 @@ def test_calls_that_are_told_to_wait_and_give_up_show_between_which_times_their_
     learned = learned_and_checked(
         {"rate_limit": 16, "call_deadline": 20},
         {"calls": 150, "concurrency": 16, "program": {"seconds": {"uniform": [0.5, 0.6]}}},
-        sandbox={"model": {"quota": 1, "retry_after": 2}},
+        sandbox={"model": {"kind": "quota", "in_flight": 1, "retry_after": 2}},
     )
     assert setting(learned, "call_deadline") == pytest.approx(20, rel=0.1)

@@ -1,0 +1,133 @@
+"""The key ``tools``: settings of our own tool or a whole tool config, what a hunt sets there, and its secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sfusion.fakes.fields import Drawn, NotHunted
+from sfusion.harness.lab.scenarios.base import Data
+from sfusion.harness.lab.scenarios.drawing import Drawing
+from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT
+from sfusion_tools.sandbox.endpoints import redact
+
+OWN_CLASSES = (
+    "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
+    "sfusion_tools.sandbox.tool.SandboxFusionTool",
+)
+HIDDEN = "<secret>"
+REPLACED = {"sandbox_fusion_url": "the world provides the address", "limiter": "the world provides the limiter"}
+_SECRET_KEY = re.compile(r"key$|token|secret|passw|authorization|credential", re.IGNORECASE)
+_USER_IN_URL = re.compile(r"^\w+://[^/@\s]+@")
+
+
+def _set(*values: Any) -> Drawn:
+    return Drawn(*values, when="tool_keys", share=0.35)
+
+
+TOOL_KEYS: dict[str, Drawn | NotHunted] = {
+    "rate_limit": Drawn(1, 2, 3, 4, 8),
+    "enable_global_rate_limit": Drawn(False, when="no_limiter"),
+    "requests_per_second": Drawn(2.0, 10.0, when="burst"),
+    "requests_burst": Drawn(1, 4, when="burst"),
+    "max_attempts": Drawn(1, 2, 3, 4, when="retries"),
+    "retry_may_have_run": Drawn(False, when="retries", share=0.4),
+    "headers": Drawn({"Authorization": "Bearer canary-7f3a9c"}, when="headers"),
+    "default_timeout": _set(2.0, 5.0, 10.0),
+    "max_timeout": _set(3.0, 8.0),
+    "transport_margin": _set(1.013, 2.027),
+    "permit_lease": _set(1.0, 3.0, 5.0),
+    "adaptive_rate_limit": _set(True),
+    "max_output_chars": _set(200, 300, 2000),
+    "backoff_base": _set(0.2, 1.0),
+    "backoff_cap": _set(1.0, 4.0),
+    "call_deadline": _set(4.0, 30.0),
+    "queue_timeout": _set(3.0, None),
+    "total_timeout": _set(10.0, 60.0),
+    "compile_timeout": _set(1.0),
+    "memory_limit_mb": _set(256, -1),
+    "max_response_mb": _set(0.05),
+    **{key: NotHunted(why) for key, why in REPLACED.items()},
+    **dict.fromkeys(("default_language", "languages"), NotHunted("programs name their language")),
+    **dict.fromkeys(("limiter_name", "limiter_share", "rate_limit_mismatch"), NotHunted("a case has one tool")),
+    **dict.fromkeys(("type", "num_workers"), NotHunted("without effect")),
+    **dict.fromkeys(("event_log", "ray_metrics", "trust_proxy_env"), NotHunted("outside of a run in virtual time")),
+    "guard": NotHunted("what must hold of a call is not known while a guard refuses calls"),
+}
+"""How a hunt draws each key of our own tool's config, which itself knows nothing of hunts."""
+
+
+def draw_tools(drawing: Drawing, _: Data) -> Data:
+    wanted = {
+        key: drawn
+        for key, drawn in TOOL_KEYS.items()
+        if isinstance(drawn, Drawn) and (drawing.tool_keys is None or key in drawing.tool_keys)
+    }
+    return {key: drawing.random.choice(drawn.values) for key, drawn in wanted.items() if drawing.wants(drawn)}
+
+
+def simpler_tools(tools: Any) -> Iterator[Any]:
+    """Yield tools with fewer settings; what is left out has its default. The limit goes with the size of the load."""
+    if isinstance(tools, list):
+        if len(tools) > 1:
+            yield tools[:1]
+        first, rest = tools[0], tools[1:]
+        yield from ([{**first, "config": config}, *rest] for config in simpler_tools(first.get("config") or {}))
+        return
+    kept = {key: value for key, value in tools.items() if key == "rate_limit" and value != DEFAULT_RATE_LIMIT}
+    if len(tools) > len(kept) + 1:
+        yield kept
+    yield from ({one: value for one, value in tools.items() if one != key} for key in tools if key not in kept)
+
+
+def is_own(entry: Data) -> bool:
+    """Is the class of a tool config's entry our own?"""
+    return entry.get("class_name") in OWN_CLASSES
+
+
+def check_tool_keys(config: Data) -> None:
+    """Check a mapping of tool keys against the tool's own model."""
+    from sfusion_tools.errors import ConfigError
+    from sfusion_tools.sandbox.config import SandboxToolConfig
+
+    for key, why in REPLACED.items():
+        if key in config:
+            raise ValueError(f"{key} cannot be set in a scenario: {why}")
+    try:
+        SandboxToolConfig.read({"sandbox_fusion_url": "http://127.0.0.1:8080", **config}, "tools")
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix("tools: ")) from None
+
+
+def secrets_in(config: Any, name: str = "") -> dict[str, str]:
+    """Return secrets by the name of their key: headers, keys that look secret, and credentials in URLs."""
+    found: dict[str, str] = {}
+    items = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
+    for key, value in items:
+        here = f"{name}.{key}" if name else str(key)
+        if isinstance(value, str) and _is_secret(here, value):
+            text = value.partition("://")[2].partition("@")[0] if _USER_IN_URL.match(value) else value
+            if text:
+                found[here] = text
+        else:
+            found |= secrets_in(value, here)
+    return found
+
+
+def masked(config: Any, name: str = "") -> Any:
+    """Return the config without its secrets, safe to write to a file."""
+    if isinstance(config, dict):
+        return {key: masked(value, f"{name}.{key}" if name else str(key)) for key, value in config.items()}
+    if isinstance(config, list):
+        return [masked(value, f"{name}.{number}") for number, value in enumerate(config)]
+    if not isinstance(config, str):
+        return config
+    if _USER_IN_URL.match(config) or "sandbox_fusion_url" in name.split("."):
+        return redact(config)
+    return HIDDEN if _is_secret(name, config) else config
+
+
+def _is_secret(name: str, value: str) -> bool:
+    parts = name.split(".")
+    return "headers" in parts[:-1] or bool(_SECRET_KEY.search(parts[-1])) or bool(_USER_IN_URL.match(value))

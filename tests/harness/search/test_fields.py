@@ -1,0 +1,156 @@
+"""Every field of the scenario model is hunted and shrunk, or says why not: a new one cannot be forgotten."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from sfusion.fakes.faults import KINDS
+from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk
+from sfusion.harness.lab.scenarios.base import ScenarioPart, declared, parts_below
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.tools import TOOL_KEYS
+from sfusion.harness.search.hunt.generate import generate, named
+from sfusion.harness.search.shrink.reductions import REDUCTIONS
+from sfusion_tools.sandbox.config import SandboxToolConfig
+
+Field = tuple[type[BaseModel], str]
+CASES = 2000
+TRIED = 8
+WORDS = {"kind", "shape", "numbers", "cell"}
+"""Parts of how a value is written (which model, which distribution), and what only sfusion sets."""
+MODELS = dict.fromkeys(
+    one
+    for one in [Scenario, *(part for _, _, part in parts_below(Scenario)), *KINDS.values()]
+    if one.model_fields and one.__name__ not in ("Action", "Promise")
+)
+FIELDS: list[Field] = [(model, name) for model in MODELS for name in model.model_fields if name not in WORDS]
+PARTS = [model for model in MODELS if issubclass(model, ScenarioPart)]
+NAMES = [f"{model.__name__}.{name}" for model, name in FIELDS]
+
+TURN = {"programs": [{"prints": "4\n"}], "sees": "4"}
+NOT_HUNTED: list[dict[str, Any]] = [
+    {
+        "incident": "volcengine/verl#1", "expected": "It goes on.", "worlds": ["sim", "ray"], "time_scale": 0.5,
+        "horizon": "100s", "schedule": {"deviations": [[3, 1], [5, 2]]},
+        "sandbox": {
+            "executor": "python",
+            "instances": 2,
+            "each": {"sandbox-1": {"model": {"kind": "queue", "workers": 3, "status": 500}}},
+            "faults": [{"what": "reset", "may_not_strike": True}],
+        },
+        "load": {"calls": 3, "program": [{"call": "c0001", "real": True, "code": "print(1)"}, {}]},
+        "cluster": {"nodes": 2},
+        "events": [
+            {"at": 1, "crash": "sandbox", "may_not_strike": True}, {"at": 1, "kill": "n2-w1"},
+            {"at": 1, "pause": "n2-w1", "seconds": 1}, {"at": 1, "cut_off": "n2-w1", "seconds": 1},
+        ],
+        "promises": ["every_call_ends_once", "no_stall"],
+    },
+    {
+        "expected": "It goes on.", "promises": ["every_call_ends_once", "no_stall"],
+        "sandbox": {"model": {"kind": "quota", "in_flight": 3, "status": 503}},
+        "rollouts": {"turns": [TURN, {"raw": "<tool_call>", "say": "x"}]},
+    },
+]  # fmt: skip
+"""Scenarios with the fields that no case has."""
+
+
+def set_in(value: Any) -> Iterator[tuple[type[BaseModel], str, str]]:
+    """Yield every field that a scenario, or a part of one, sets, and its value."""
+    if isinstance(value, BaseModel):
+        for name in sorted(value.model_fields_set):
+            given = getattr(value, name)
+            yield type(value), name, repr(given)
+            yield from set_in(given)
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from set_in(one)
+
+
+@cache
+def drawn() -> dict[Field, list[Scenario]]:
+    """Return cases for each field that some case sets, the smallest first."""
+    found: dict[Field, list[Scenario]] = {}
+    cases = [named(generate(random.Random(f"1:{number}"))) for number in range(CASES)]
+    for case in sorted(cases, key=lambda case: len(str(case.plain))):
+        for field in _fields(case):
+            found.setdefault(field, []).append(case)
+    return found
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=NAMES)
+def test_a_field_is_hunted_or_says_why_not(field: Field) -> None:
+    model, name = field
+    reason = declared(model.model_fields[name].metadata, NotHunted)
+    if reason is None:
+        assert field in drawn(), "declare how it is drawn, Annotated[..., Drawn(...)], or why not, NotHunted(why)"
+    elif model is not Scenario:
+        assert field not in drawn(), f"it is drawn, but says: {reason.why}"
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=NAMES)
+def test_a_field_is_shrunk_or_says_why_not(field: Field) -> None:
+    model, name = field
+    info = model.model_fields[name]
+    written = [Scenario.from_data({"scenario": "test", "about": "A test.", **one}, "x") for one in NOT_HUNTED]
+    having = [*(one for one in written if field in _fields(one)), *drawn().get(field, [])[:TRIED]]
+    assert having, "NOT_HUNTED has no scenario with it"
+    if declared(info.metadata, NotShrunk) is not None:
+        assert _of(field, *_variants(having[0])) <= _of(field, having[0]), "it is reduced, but says why not"
+    else:
+        assert any(_is_reduced(field, one) for one in having), "nothing makes it simpler and keeps what it belongs to"
+
+
+def _is_reduced(field: Field, scenario: Scenario) -> bool:
+    before, count = _of(field, scenario), _count(field[0], scenario)
+    return any(_of(field, one) != before for one in _variants(scenario) if _count(field[0], one) == count)
+
+
+def _variants(scenario: Scenario) -> Iterator[Scenario]:
+    for reduction in REDUCTIONS:
+        for data in reduction(scenario.plain):
+            try:
+                yield Scenario.from_data(data)
+            except ValueError:
+                continue
+
+
+def _fields(scenario: Scenario) -> set[Field]:
+    return {(model, name) for model, name, _ in set_in(scenario)}
+
+
+def _of(field: Field, *scenarios: Scenario) -> set[str]:
+    return {value for one in scenarios for model, name, value in set_in(one) if (model, name) == field}
+
+
+def _count(model: type[BaseModel], value: Any) -> int:
+    if isinstance(value, BaseModel):
+        return isinstance(value, model) + sum(_count(model, getattr(value, name)) for name in type(value).model_fields)
+    if isinstance(value, dict | list | tuple):
+        return sum(_count(model, one) for one in (value.values() if isinstance(value, dict) else value))
+    return 0
+
+
+def test_every_key_of_the_tool_is_hunted_or_says_why_not() -> None:
+    assert set(TOOL_KEYS) == set(SandboxToolConfig.model_fields)
+    cases = [generate(random.Random(f"1:{number}")) for number in range(300)]
+    seen = {key for case in cases for key in case["tools"]}
+    assert seen == {key for key, one in TOOL_KEYS.items() if isinstance(one, Drawn)}
+
+
+@pytest.mark.parametrize(
+    "model", [one for one in MODELS if issubclass(one, ScenarioPart)], ids=lambda one: one.__name__
+)
+def test_every_field_is_described(model: type[BaseModel]) -> None:
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+def test_reasons_are_sentences() -> None:
+    reasons = [one for model, name in FIELDS for one in model.model_fields[name].metadata]
+    assert all(len(one.why) > 5 for one in reasons if isinstance(one, NotHunted | NotShrunk))
