@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sfusion.harness.reports.calls import call_timelines
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.reports.run_report import RunReport, headline
 
 
@@ -21,7 +22,7 @@ def summary_json(runs: Sequence[RunReport]) -> str:
 
 
 def _run(run: RunReport) -> dict[str, Any]:
-    calls = call_timelines(run.events)
+    calls = Story(Journal({}, list(run.events))).records
     return {
         "scenario": run.scenario,
         "cell": run.cell,
@@ -33,7 +34,7 @@ def _run(run: RunReport) -> dict[str, Any]:
         "seconds": run.seconds,
         "wall_seconds": run.wall_seconds,
         "calls": len(calls),
-        "outcomes": dict(sorted(Counter(call.outcome for call in calls).items())),
+        "outcomes": dict(sorted(Counter(call.kind for call in calls).items())),
         "directory": run.directory or None,
         "promises": [
             {"promise": one.promise, "state": one.state, "sentence": one.sentence, "evidence": list(one.evidence)}

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.reports.calls import CallTimeline, call_timelines
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises.story import Story
+from sfusion_tools.record import Call, spans_of
 
 Change: TypeAlias = tuple[float, int]
 
@@ -63,10 +64,10 @@ _ORDINARY = frozenset({"began", "ended", "killed", "log", "rollout_started", "ro
 """World events that are not marks. ``killed`` is repeated by the event of what died."""
 
 
-def build_timeline(events: Iterable[Event], calls: Sequence[CallTimeline] | None = None) -> Timeline:
+def build_timeline(events: Iterable[Event], calls: Sequence[Call] | None = None) -> Timeline:
     """The timeline of a journal; pass its ``calls`` if they are known already."""
     listed = list(events)
-    calls = call_timelines(listed) if calls is None else calls
+    calls = Story(Journal({}, listed)).records if calls is None else calls
     times = [float(event["at"]) for event in listed]
     start, end = min(times, default=0.0), max(times, default=0.0)
     return Timeline(
@@ -105,9 +106,9 @@ def _steps(changes: Iterable[Change]) -> Steps:
     return Steps(tuple(times), tuple(values))
 
 
-def _waits(calls: Iterable[CallTimeline]) -> Iterable[Change]:
+def _waits(calls: Iterable[Call]) -> Iterable[Change]:
     for call in calls:
-        for span in call.spans:
+        for span in spans_of(call):
             if span.kind == "waiting" and span.end > span.start:
                 yield span.start, 1
                 yield span.end, -1

@@ -204,7 +204,7 @@ class SandboxClient:
                 return sent.reading
             loop = asyncio.get_running_loop()
             pause = self._retry.pause(result.call_id, number, sent.asked)
-            left -= result.attempts[-1].seconds
+            left -= result.attempts[-1].seconds or 0.0
             result.out_of_time = self._limit_reached(end)
             if sent.may_have_run and not self._retry.retry_may_have_run:
                 sent.reading.message += "; not repeated because the program may have run"
@@ -303,7 +303,7 @@ class SandboxClient:
                 )
                 result.attempts.append(attempt)
                 if watched:
-                    facts = {"outcome": attempt.outcome.value, "status": attempt.status}
+                    facts = {"outcome": attempt.kind, "status": attempt.status}
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 

@@ -80,7 +80,10 @@ def read_result(answer: Any) -> dict[str, Any]:
     response, reward, metrics = answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
     text = response if isinstance(response, str) else getattr(response, "text", None)
     reported = metrics if isinstance(metrics, dict) else {}
-    facts: dict[str, Any] = {"outcome": reported.get("outcome"), **_shown(text)}
+    facts: dict[str, Any] = {"outcome": reported.get("outcome")}
+    if isinstance(reported.get("problem"), str):
+        facts["problem"] = reported["problem"]
+    facts |= _shown(text)
     if (step := _number(reward)) is not None:
         facts["step_reward"] = step
     if "infrastructure" in reported:

@@ -9,12 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sfusion.harness.studies.look.axis import FAILURES, TimeBucket, failures, loads
-from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, changed_durations, changed_shares
+from sfusion.harness.studies.look.axis import FAILURES, Durations, TimeBucket, failures, loads
+from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, Suspect, changed_durations, changed_shares, suspect
 from sfusion.harness.studies.look.digest import Clock, Digest, SandboxCounts
-from sfusion.harness.studies.look.histogram import Durations
-from sfusion.harness.studies.look.suspects import Suspect, suspect
-from sfusion.harness.studies.look.values import OUTCOMES
+from sfusion.harness.studies.look.own_lines import OUTCOMES
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text
