@@ -22,6 +22,8 @@ VERSION = 2
 _LATEST = 1e12
 SHOWN = 400
 """How many characters of a text are kept."""
+PAGE = "report.html"
+"""The page of a run, beside its journal."""
 
 Event = dict[str, Any]
 

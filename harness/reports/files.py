@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from sfusion.harness.atomic_files import check_writable, write_file
 from sfusion.harness.errors import HarnessError
-from sfusion.harness.lab.runs.directory import PAGE
+from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.reports.html import render_index, render_run
 from sfusion.harness.reports.junit import junit
 from sfusion.harness.reports.markdown import markdown

@@ -21,6 +21,7 @@ from sfusion_tools.deadlines import TimeLimit
 from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.call_log import CallLog
@@ -29,7 +30,7 @@ from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
 from sfusion_tools.sandbox.guard import GuardedCall
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
-from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
+from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
 from sfusion_tools.sandbox.secrets import hide, secrets_of
 from sfusion_tools.sandbox.session import Address, HttpSession, Response

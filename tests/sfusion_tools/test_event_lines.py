@@ -10,7 +10,7 @@ import pytest
 
 from sfusion_tools.event_lines import LINE_OPENING, call_line
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.result import Attempt
+from sfusion_tools.record import Attempt
 
 BEGAN = 1763247764.106332
 

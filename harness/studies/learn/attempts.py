@@ -68,7 +68,7 @@ def has_trouble(record: Call) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TimedAttempt:
     """An attempt on the clock of the stretch that is learned from, with what became of it."""
 
     began: float
@@ -119,7 +119,7 @@ def _attempts_of(record: Call) -> list[Attempt]:
     return [Attempt(1, outcome=record.outcome, seconds=record.seconds)]
 
 
-def requests_of(records: Iterable[Call], start: float, end: float) -> list[Request]:
+def requests_of(records: Iterable[Call], start: float, end: float) -> list[TimedAttempt]:
     """All attempts in the order in which they began, with times counted from ``start``.
 
     One whose end was not seen is a hang if it began long before the log ended, else it was still under way. A server
@@ -134,14 +134,14 @@ def requests_of(records: Iterable[Call], start: float, end: float) -> list[Reque
         one.seconds for _, _, one, _ in attempts if one.seconds is not None and ending_of(one) == "answered"
     )
     usual = answers[int(0.9 * len(answers))] if answers else 0.0
-    requests: list[Request] = []
+    requests: list[TimedAttempt] = []
     for began, ended, one, source in attempts:
         ending = ending_of(one)
         if ending == "hang" and source != "client" and one.seconds is not None and one.seconds < usual:
             ending = "lost"
         if one.seconds is None and one.status is None and ending == "unknown" and end - began > patience:
             ending = "hang"
-        requests.append(Request(began - start, (end if ended is None else ended) - start, ending, one))
+        requests.append(TimedAttempt(began - start, (end if ended is None else ended) - start, ending, one))
     return requests
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sfusion.harness.studies.learn.attempts import INFRASTRUCTURE, Request, outcome_of
+from sfusion.harness.studies.learn.attempts import INFRASTRUCTURE, TimedAttempt, outcome_of
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.failures import FailureFit, bursts
 from sfusion.harness.studies.learn.in_flight import InFlight
@@ -62,7 +62,7 @@ class PermitWaits:
         return self.share * min(1.0, self.each / _LONG_WAIT)
 
 
-def find_permit_waits(requests: Sequence[Request], in_vain: Sequence[float] = ()) -> PermitWaits | None:
+def find_permit_waits(requests: Sequence[TimedAttempt], in_vain: Sequence[float] = ()) -> PermitWaits | None:
     """None if nothing waited; calls that got no permit waited ``in_vain``."""
     waits = [one.attempt.waited for one in requests if one.attempt.waited > _NOTICED]
     if not waits and not in_vain:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import INFRASTRUCTURE, Request, ending_of, outcome_of, seconds_of
+from sfusion.harness.studies.learn.attempts import INFRASTRUCTURE, TimedAttempt, ending_of, outcome_of, seconds_of
 from sfusion.harness.studies.learn.causes import find_permit_waits
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.in_flight import InFlight
@@ -110,7 +110,7 @@ def _no_permit(ended: Sequence[Call]) -> CallLimit | None:
     return CallLimit("queue_timeout", seconds, same, why + "others took longer")
 
 
-def without_cut(requests: Sequence[Request], limits: Iterable[CallLimit]) -> list[Request]:
+def without_cut(requests: Sequence[TimedAttempt], limits: Iterable[CallLimit]) -> list[TimedAttempt]:
     """How a request that the end of its call cut short would have ended is unknown.
 
     It hung all the same if it was under way for much longer than nearly all answers (others came when an outage
@@ -161,7 +161,7 @@ Noted = dict[str, tuple[Any, str]]
 
 
 def client_settings(
-    calls: Sequence[Call], requests: Sequence[Request], concurrency: int, limits: Sequence[CallLimit]
+    calls: Sequence[Call], requests: Sequence[TimedAttempt], concurrency: int, limits: Sequence[CallLimit]
 ) -> Noted:
     """Return the keys of ``tools``; ``limits`` ended whole calls, which say nothing about the others."""
     if all(call.source != "client" for call in calls) and max((len(one.attempts) for one in calls), default=0) <= 1:
@@ -181,7 +181,7 @@ def client_settings(
     }
 
 
-def _limit(requests: Sequence[Request], concurrency: int) -> Noted:
+def _limit(requests: Sequence[TimedAttempt], concurrency: int) -> Noted:
     waits = find_permit_waits(requests)
     if waits is not None:
         return {"rate_limit": (waits.limit, waits.evidence)}
@@ -190,7 +190,7 @@ def _limit(requests: Sequence[Request], concurrency: int) -> Noted:
     return {"rate_limit": (max(concurrency, peak, 1), why)}
 
 
-def _patience(requests: Sequence[Request]) -> Noted:
+def _patience(requests: Sequence[TimedAttempt]) -> Noted:
     timed_out = [one.seconds for one in requests if one.ending == "hang" and one.attempt.seconds is not None]
     stopped = [
         seconds

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion.harness.studies.learn.attempts import Known, Request
+from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import fit, rounded
 from sfusion_tools.wording import counted
 
@@ -51,7 +51,7 @@ class FailureFit:
 
 
 def find_failures(
-    requests: Sequence[Request], explained: frozenset[int], usual: float, known: Known
+    requests: Sequence[TimedAttempt], explained: frozenset[int], usual: float, known: Known
 ) -> list[FailureFit]:
     """Return the failures that nothing else explains; ``usual`` is the median of seconds of an answer."""
     seen = [place for place, one in enumerate(requests) if one.ending != "unknown"]
@@ -71,7 +71,7 @@ def find_failures(
 
 
 def _ordered_fits(
-    requests: Sequence[Request], seen: list[int], family: Family, places: list[int]
+    requests: Sequence[TimedAttempt], seen: list[int], family: Family, places: list[int]
 ) -> Iterator[FailureFit]:
     failed = set(places)
     what, phase = _what(family, [requests[place] for place in places], 0.0)
@@ -91,7 +91,7 @@ def _ordered_fits(
 
 
 def _fits(
-    requests: Sequence[Request],
+    requests: Sequence[TimedAttempt],
     seen: list[int],
     family: Family,
     places: list[int],
@@ -154,7 +154,7 @@ def _steady(family: Family, failed: int, of: int, what: dict[str, Any], phase: s
     return FailureFit("rate", family, failed, of, what, phase, says, evidence)
 
 
-def _is_outage(requests: Sequence[Request], hit: Sequence[int], of: Sequence[int]) -> bool:
+def _is_outage(requests: Sequence[TimedAttempt], hit: Sequence[int], of: Sequence[int]) -> bool:
     """True if nearly all failed, and either many did or some time passed between the first and the last."""
     if len(hit) < _ALL * len(of):
         return False
@@ -170,7 +170,7 @@ def _lasting(start: float, end: float) -> str:
     )
 
 
-def _answered_within(requests: Sequence[Request], places: Sequence[int], start: float, end: float) -> list[int]:
+def _answered_within(requests: Sequence[TimedAttempt], places: Sequence[int], start: float, end: float) -> list[int]:
     return [
         place
         for place in places
@@ -233,7 +233,7 @@ def _likelihood(hit: int, count: int) -> float:
     return hit * math.log(share) + (count - hit) * math.log(1 - share)
 
 
-def _silence(requests: Sequence[Request], hit: list[int], usual: float) -> tuple[float, float]:
+def _silence(requests: Sequence[TimedAttempt], hit: list[int], usual: float) -> tuple[float, float]:
     """When a server that gave no answers stopped and began again to give them."""
     start = requests[hit[0]].began
     last = max(requests[place].began for place in hit)
@@ -243,7 +243,7 @@ def _silence(requests: Sequence[Request], hit: list[int], usual: float) -> tuple
     return start, max(again - usual, start + 0.001, last)
 
 
-def _what(family: Family, failed: Sequence[Request], usual: float) -> tuple[dict[str, Any], str | None]:
+def _what(family: Family, failed: Sequence[TimedAttempt], usual: float) -> tuple[dict[str, Any], str | None]:
     """The fault, and its phase: how long the failures took tells whether the program had run."""
     ending, status = family
     if ending == "hang":

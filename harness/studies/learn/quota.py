@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion.harness.studies.learn.attempts import Known, Request
+from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion_tools.wording import counted
@@ -34,7 +34,7 @@ class QuotaFit:
     """Places of the refused requests in the sample."""
 
 
-def find_quota(requests: Sequence[Request], known: Known) -> QuotaFit | None:
+def find_quota(requests: Sequence[TimedAttempt], known: Known) -> QuotaFit | None:
     """Return the limit that explains the refusals; None if there are few, or if they came at any load."""
     if known == "order":
         return None
@@ -50,7 +50,7 @@ def find_quota(requests: Sequence[Request], known: Known) -> QuotaFit | None:
     return None
 
 
-def _in_flight(requests: Sequence[Request], refused: frozenset[int], status: int) -> QuotaFit | None:
+def _in_flight(requests: Sequence[TimedAttempt], refused: frozenset[int], status: int) -> QuotaFit | None:
     admitted = [one for place, one in enumerate(requests) if place not in refused]
     busy = InFlight((one.began, one.ended) for one in admitted)
     # A refusal is decided when it is answered, and that is quick.
@@ -85,7 +85,7 @@ def _queue_model(workers: int, waiting: int, status: int, retry_after: float | N
     return model if retry_after is None else {**model, "retry_after": rounded(retry_after)}
 
 
-def _per_second(requests: Sequence[Request], refused: frozenset[int], status: int) -> QuotaFit | None:
+def _per_second(requests: Sequence[TimedAttempt], refused: frozenset[int], status: int) -> QuotaFit | None:
     starts = [one.began for place, one in enumerate(requests) if place not in refused]
     asked = _retry_after(requests, refused, steady=True)
     times = sorted(requests[place].began for place in refused)
@@ -114,18 +114,18 @@ def _per_second(requests: Sequence[Request], refused: frozenset[int], status: in
     )
 
 
-def _refused_with_tokens(requests: Sequence[Request], refused: frozenset[int], rate: float, burst: int) -> int:
+def _refused_with_tokens(requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int) -> int:
     levels = _levels(requests, refused, rate, burst)
     return sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
 
 
-def _admitted_without_tokens(requests: Sequence[Request], refused: frozenset[int], rate: float, burst: int) -> int:
+def _admitted_without_tokens(requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int) -> int:
     levels = _levels(requests, refused, rate, burst)
     return sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
 
 
 def _levels(
-    requests: Sequence[Request], refused: frozenset[int], rate: float, burst: int
+    requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int
 ) -> Iterator[tuple[float, bool]]:
     """The tokens that a bucket of this rate would have had at each request, corrected by what it did."""
     tokens, at = float(burst), requests[0].began
@@ -149,7 +149,7 @@ def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None,
     return best
 
 
-def _retry_after(requests: Sequence[Request], refused: frozenset[int], *, steady: bool = False) -> float | None:
+def _retry_after(requests: Sequence[TimedAttempt], refused: frozenset[int], *, steady: bool = False) -> float | None:
     """What most refusals asked for; None if they asked for nothing, or where it must be ``steady`` and is not."""
     asked = [one for place in refused if (one := requests[place].attempt.retry_after) is not None]
     if steady and asked and max(asked) > 1.2 * min(asked):
@@ -157,7 +157,7 @@ def _retry_after(requests: Sequence[Request], refused: frozenset[int], *, steady
     return statistics.median(asked) if len(asked) > len(refused) / 2 else None
 
 
-def _running_peak(admitted: Sequence[Request]) -> int | None:
+def _running_peak(admitted: Sequence[TimedAttempt]) -> int | None:
     """How many programs ran at once, where the sandbox reports how long they ran."""
     spans = [
         (one.ended - one.attempt.execution_time, one.ended)

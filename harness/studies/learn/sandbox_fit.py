@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sfusion.harness.studies.learn.attempts import Known, Request
+from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import Fit, added_delay, sample_distance
 from sfusion.harness.studies.learn.failures import FailureFit, find_failures
 from sfusion.harness.studies.learn.in_flight import InFlight
@@ -24,7 +24,9 @@ _GAIN_OF_A_SPELL = 0.9
 _EVEN = 0.02
 
 
-def find_slowness(answered: Sequence[Request], everything: Sequence[Request], timed_out: Sequence[Request]) -> Slowness:
+def find_slowness(
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], timed_out: Sequence[TimedAttempt]
+) -> Slowness:
     """Compare the explanations by the spread of durations that each leaves, and return the best one."""
     durations = [max(one.seconds, SHORTEST) for one in answered]
     plain = Slowness("none", tuple(durations), tuple(range(len(answered))), tuple(map(math.log, durations)))
@@ -46,7 +48,7 @@ def find_slowness(answered: Sequence[Request], everything: Sequence[Request], ti
 
 
 def _load_or_time(
-    answered: Sequence[Request], everything: Sequence[Request], by_load: Slowness, by_time: Slowness
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], by_load: Slowness, by_time: Slowness
 ) -> Slowness:
     """Where answers are slow, more requests are in flight, and the other way round: which one was first?
 
@@ -88,8 +90,8 @@ class SandboxFit:
     """What it takes longer than the other sandboxes."""
 
 
-def find_sandboxes(requests: Sequence[Request], known: Known) -> tuple[SandboxFit, ...]:
-    by_label: dict[str, list[Request]] = {}
+def find_sandboxes(requests: Sequence[TimedAttempt], known: Known) -> tuple[SandboxFit, ...]:
+    by_label: dict[str, list[TimedAttempt]] = {}
     for one in requests:
         by_label.setdefault(one.attempt.endpoint, []).append(one)
     labels = sorted(by_label, key=lambda label: (-len(by_label[label]), label))[:MOST_SANDBOXES]
@@ -97,7 +99,7 @@ def find_sandboxes(requests: Sequence[Request], known: Known) -> tuple[SandboxFi
     return tuple(_compared(found)) or (_sandbox("", [], known),)
 
 
-def _sandbox(label: str, requests: Sequence[Request], known: Known) -> SandboxFit:
+def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> SandboxFit:
     quota = find_quota(requests, known)
     timed = [
         one for one in requests if known == "durations" and one.ending == "answered" and one.attempt.seconds is not None
@@ -121,8 +123,8 @@ def _sandbox(label: str, requests: Sequence[Request], known: Known) -> SandboxFi
 
 
 def _failures(
-    requests: Sequence[Request],
-    inside: Sequence[Request],
+    requests: Sequence[TimedAttempt],
+    inside: Sequence[TimedAttempt],
     refused: frozenset[int],
     slowness: Slowness,
     known: Known,

@@ -7,14 +7,14 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from sfusion.harness.studies.learn.attempts import Request
+from sfusion.harness.studies.learn.attempts import TimedAttempt
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.slowness import SHORTEST, Slowness, rank_correlation, spread_of
 
 
 def find_contention(
-    answered: Sequence[Request], everything: Sequence[Request], durations: list[float]
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], durations: list[float]
 ) -> Slowness | None:
     busy = InFlight((one.began, one.ended) for one in everything)
     loads = [max(1.0, busy.mean(one.began, one.ended)) for one in answered]
@@ -68,7 +68,7 @@ _BETTER = 0.35
 """The same, of what is wrong if each is expected to be as long as the median."""
 
 
-def find_waiting_line(answered: Sequence[Request], everything: Sequence[Request]) -> Slowness | None:
+def find_waiting_line(answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt]) -> Slowness | None:
     """Predict when each program started from the ends of the requests before it; None if that is not when it did.
 
     This needs the execution times that a sandbox reports: what a request took beside that, it waited.
@@ -107,7 +107,7 @@ def find_waiting_line(answered: Sequence[Request], everything: Sequence[Request]
     )
 
 
-def _line_waits(answered: Sequence[Request], everything: Sequence[Request], workers: int) -> Iterator[float]:
+def _line_waits(answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], workers: int) -> Iterator[float]:
     """How long each request waits if it starts as soon as fewer than ``workers`` before it have not ended."""
     latest: list[float] = []
     following = iter(answered)

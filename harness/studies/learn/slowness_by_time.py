@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from sfusion.harness.studies.learn.attempts import Request
+from sfusion.harness.studies.learn.attempts import TimedAttempt
 from sfusion.harness.studies.learn.distributions import added_delay, rounded
 from sfusion.harness.studies.learn.slowness import SHORTEST, Slowness, rank_correlation, spread_of
 
@@ -16,7 +16,7 @@ _BINS = 24
 
 
 def find_degradation(
-    answered: Sequence[Request], durations: list[float], timed_out: Sequence[Request]
+    answered: Sequence[TimedAttempt], durations: list[float], timed_out: Sequence[TimedAttempt]
 ) -> Slowness | None:
     """An extra delay that grows with time, up to some time or for as long as the log goes on."""
     # Where many requests timed out, those that were answered were the quick ones.
@@ -64,7 +64,7 @@ def find_degradation(
     )
 
 
-def _from_when_lost(answered: Sequence[Request], timed_out: Sequence[Request]) -> float:
+def _from_when_lost(answered: Sequence[TimedAttempt], timed_out: Sequence[TimedAttempt]) -> float:
     """The time from which on a third of the requests or more timed out."""
     flags = sorted([(one.began, False) for one in answered] + [(one.began, True) for one in timed_out])
     for place in range(len(flags) - 9):
@@ -86,7 +86,7 @@ _SURE = 5.0
 """Deviations that a spell differs from the rest, since the best of hundreds is taken."""
 
 
-def find_slow_spell(answered: Sequence[Request], durations: list[float]) -> Slowness | None:
+def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) -> Slowness | None:
     """A stretch of time in which answers took longer than before and after, or from which on they did."""
     logs = [math.log(one) for one in durations]
     found = _stretch(logs)
