@@ -9,7 +9,6 @@ from typing import Any
 from sfusion.fakes.faults import Action, Distribution, Rule
 from sfusion.fakes.faults.action import ContentFault
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.answer import read_answer
 
 ANY_FAILURE = frozenset(one.value for one in Outcome if not one.is_from_program) - {"bad_arguments", "cancelled"}
 _OUTCOMES: dict[str, frozenset[str]] = {
@@ -106,9 +105,11 @@ def asked_wait(action: Any) -> float:
 
 def outcomes_of(action: Any) -> frozenset[str]:
     if action.kind == "status":
-        # Of status 200 the client reads the body, which is not a sandbox's.
-        read = {read_answer(action.status, "", b"").outcome.value}
-        return frozenset(read | {"sandbox_error"} if action.status == 200 else read)
+        if action.status == 429:
+            return frozenset({"throttled"})
+        if action.status >= 500:
+            return frozenset({"sandbox_error"})
+        return frozenset({"bad_response", "sandbox_error"}) if action.status == 200 else frozenset({"bad_response"})
     if action.kind == "output":
         return frozenset({"bad_response"}) if action.what == "not_utf8" else frozenset()
     if action.kind == "hang" and action.seconds is not None:
