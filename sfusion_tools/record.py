@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 from sfusion_tools.outcome import Outcome
 
@@ -283,13 +283,12 @@ class _Followed:
         return call
 
 
-def fold_call(name: str, events: Iterable[Event], last: float, deaths: Mapping[str, float]) -> Call:
+def fold_call(name: str, events: Sequence[Mapping[str, Any]], last: float, deaths: Mapping[str, float]) -> Call:
     """Return a call out of its events, of which there is one at least, see ``_Followed.end``."""
-    followed: _Followed | None = None
-    for event in events:
-        followed = followed or _Followed(name, event)
+    told = cast("Sequence[Event]", events)
+    followed = _Followed(name, told[0])
+    for event in told:
         followed.note(event)
-    assert followed is not None
     return followed.end(last, deaths)
 
 
@@ -304,8 +303,9 @@ class CallFold:
         """The journal is that of a run: servers' events belong to calls. Otherwise the first other event tells."""
         self._open: OrderedDict[Any, _Followed] = OrderedDict()
 
-    def add(self, event: Event) -> Iterator[Call]:
+    def add(self, told: Mapping[str, Any]) -> Iterator[Call]:
         """Add an event; yield the calls that end with it."""
+        event = cast("Event", told)
         name, source, kind = event.get("call"), event["source"], event["event"]
         if not name:
             return

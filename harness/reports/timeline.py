@@ -70,13 +70,13 @@ def build_timeline(events: Iterable[Event], calls: Sequence[Call] | None = None)
     calls = Story(Journal({}, listed)).records if calls is None else calls
     times = [float(event["at"]) for event in listed]
     start, end = min(times, default=0.0), max(times, default=0.0)
+    at_server = _steps(_in_flight(listed, "arrived", ("answered", "unanswered")))
+    has_clients = any(event["event"] == "attempt_started" for event in listed)
     return Timeline(
         start,
         end,
-        _steps(
-            _attempts(listed) if any(event["event"] == "attempt_started" for event in listed) else _at_server(listed)
-        ),
-        _steps(_at_server(listed)),
+        _steps(_in_flight(listed, "attempt_started", ("attempt_ended",))) if has_clients else at_server,
+        at_server,
         _steps(sorted(_waits(calls))),
         _limit(listed),
         tuple(_marks(listed)),
@@ -114,37 +114,21 @@ def _waits(calls: Iterable[Call]) -> Iterable[Change]:
                 yield span.end, -1
 
 
-def _attempts(events: Iterable[Event]) -> Iterable[Change]:
-    """Attempts in flight at the clients; a worker that dies ends its attempts."""
+def _in_flight(events: Iterable[Event], begin: str, ends: Sequence[str]) -> Iterable[Change]:
+    """Attempts at the clients, or requests at the server; a worker that dies ends its attempts."""
     in_flight: dict[tuple[Any, Any], Any] = {}
     for event in events:
-        attempt, at = (event.get("call"), event.get("attempt")), float(event["at"])
-        match event["event"]:
-            case "attempt_started" if attempt not in in_flight:
-                in_flight[attempt] = event.get("worker")
-                yield at, 1
-            case "attempt_ended" if attempt in in_flight:
-                del in_flight[attempt]
-                yield at, -1
-            case "worker_died":
-                for lost in [one for one, worker in in_flight.items() if worker == event.get("worker")]:
-                    del in_flight[lost]
-                    yield at, -1
-
-
-def _at_server(events: Iterable[Event]) -> Iterable[Change]:
-    """Requests at the server, including those whose client has left."""
-    present: set[tuple[Any, Any]] = set()
-    for event in events:
-        if event.get("source") != "server":
-            continue
-        request, at = (event.get("call"), event.get("attempt")), float(event["at"])
-        if event["event"] == "arrived" and request not in present:
-            present.add(request)
+        attempt, at, name = (event.get("call"), event.get("attempt")), float(event["at"]), event["event"]
+        if name == begin and attempt not in in_flight:
+            in_flight[attempt] = event.get("worker")
             yield at, 1
-        elif event["event"] in ("answered", "unanswered") and request in present:
-            present.discard(request)
+        elif name in ends and attempt in in_flight:
+            del in_flight[attempt]
             yield at, -1
+        elif name == "worker_died":
+            for lost in [one for one, worker in in_flight.items() if worker == event.get("worker")]:
+                del in_flight[lost]
+                yield at, -1
 
 
 def _limit(events: Iterable[Event]) -> Steps:

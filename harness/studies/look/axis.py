@@ -19,19 +19,30 @@ _TRIMMED, _ENOUGH = 0.05, 20
 class Durations:
     """Counts durations in seconds."""
 
-    __slots__ = ("_bins", "count")
+    __slots__ = ("_bins", "count", "logs", "squares")
 
     def __init__(self) -> None:
         self._bins: Counter[int] = Counter()
         self.count = 0
+        self.logs = self.squares = 0.0
 
     def add(self, seconds: float) -> None:
-        self._bins[int(math.log(seconds) / _RATIO) if seconds > _LEAST else _ZERO] += 1
+        size = math.log(max(seconds, _LEAST))
+        self._bins[int(size / _RATIO) if seconds > _LEAST else _ZERO] += 1
         self.count += 1
+        self.logs += size
+        self.squares += size * size
 
     def merge(self, other: Durations) -> None:
         self._bins.update(other._bins)
         self.count += other.count
+        self.logs += other.logs
+        self.squares += other.squares
+
+    @property
+    def sums(self) -> tuple[float, float, float]:
+        """Their number, and the sums of their logarithms and of the squares of these."""
+        return float(self.count), self.logs, self.squares
 
     def typical(self) -> float | None:
         """Return the geometric mean without the shortest and longest 5 %; None if there are too few to tell."""
@@ -134,9 +145,6 @@ class TimeBucket:
     """Of attempts, by outcome."""
     faults: Counter[str] = field(default_factory=Counter)
     seconds: Durations = field(default_factory=Durations)
-    logs: float = 0.0
-    """Sum of the logarithms of the durations, and of their squares."""
-    squares: float = 0.0
     in_flight: Load = field(default_factory=Load)
     waiting: Load = field(default_factory=Load)
     sandboxes: dict[str, SandboxSums] = field(default_factory=dict)
@@ -160,8 +168,6 @@ class TimeBucket:
         self.attempts.update(part.attempts)
         self.faults.update(part.faults)
         self.seconds.merge(part.seconds)
-        self.logs += part.logs
-        self.squares += part.squares
         self.in_flight.include(part.in_flight, rest)
         self.waiting.include(part.waiting, rest)
         for name, sums in part.sandboxes.items():

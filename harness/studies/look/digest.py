@@ -117,9 +117,6 @@ class Digest:
         if record.seconds is not None and record.outcome is not Outcome.BAD_ARGUMENTS:
             self.seconds.add(record.seconds)
             bucket.seconds.add(record.seconds)
-            size = math.log(max(record.seconds, 1e-6))
-            bucket.logs += size
-            bucket.squares += size * size
         for attempt in record.attempts:
             if attempt.fault is not None:
                 _count(self.faults, attempt.fault)

@@ -192,7 +192,7 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
         ("attempts", "", changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets])),
         ("malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)),
         ("cancelled", "", calls_that_were(Outcome.CANCELLED)),
-        ("duration", "", changed_durations([(float(one.seconds.count), one.logs, one.squares) for one in buckets])),
+        ("duration", "", changed_durations([one.seconds.sums for one in buckets])),
     ]
     # Of the programs that ran: an outage does not make them better.
     for kind in _RAN[1:]:
