@@ -35,7 +35,7 @@ from sfusion.harness.reports.run_report import RunReport
 from sfusion_tools.errors import MissingExtra
 from sfusion_tools.formats import format_names, get_format
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.local import local_limiter
+from sfusion_tools.limiter.host import local_limiter
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 MICROSECONDS = "µs of CPU per {}"

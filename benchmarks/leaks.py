@@ -23,7 +23,7 @@ from benchmarks.ground import Ground
 
 def census(tool: object) -> dict[str, int]:
     """Count what a loop can leave behind."""
-    from sfusion_tools.limiter.local import shared_host
+    from sfusion_tools.limiter.host import shared_host
     from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
     assert isinstance(tool, SandboxFusionTool)

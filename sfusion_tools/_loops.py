@@ -1,9 +1,10 @@
-"""Clean-up at the end of an event loop, blocking work beside it, and a loop for code that blocks."""
+"""Clean-up at the end of an event loop, blocking work beside it, a loop for code that blocks, and a lock."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
@@ -93,3 +94,31 @@ def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
         return True
     clock = loop.time
     return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time
+
+
+class DeferringLock:
+    """A lock with work that waits for it without blocking.
+
+    The garbage collector closes abandoned coroutines in whatever thread it runs, also in one that holds the lock. What
+    the end of a coroutine may do must therefore never take the lock: it is deferred until the lock is next taken.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._deferred: deque[Callable[[], object]] = deque()
+
+    def defer(self, work: Callable[[], object]) -> None:
+        """Do this under the lock before anyone who takes it from now on."""
+        self._deferred.append(work)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        try:
+            while self._deferred:
+                self._deferred.popleft()()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

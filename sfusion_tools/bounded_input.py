@@ -85,36 +85,28 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
     NaN and Infinity, which only Python calls JSON, are refused.
     """
-    value: Any = _Deep
+    too_deep = InputError(f"{where}: nested more than {MAX_DEPTH} levels deep")
     try:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
         value = _DECODE(text)
     except RecursionError:
-        pass
+        raise too_deep from None
     except ValueError as error:
         raise InputError(f"{where}: not JSON: {error}") from None
     # A text with few brackets cannot be deep, which spares nearly all of them the walk.
-    if value is _Deep or (len(_OPENING.findall(str(text))) > MAX_DEPTH and _is_deep(value)):
-        raise InputError(f"{where}: nested more than {MAX_DEPTH} levels deep")
+    if len(_OPENING.findall(text)) > MAX_DEPTH and levels(value) > MAX_DEPTH:
+        raise too_deep
     return value
 
 
-class _Deep:
-    """Stands for a value that was too deep to be read."""
-
-
-def _is_deep(value: Any) -> bool:
+def levels(value: Any) -> int:
+    """Return how deep a JSON value is nested: 0 for a scalar, 1 for a flat object."""
+    depth = 0
     layer = [value]
-    for _ in range(MAX_DEPTH + 1):
-        layer = [
-            inner
-            for one in layer
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not layer:
-            return False
-    return True
+    while containers := [item for item in layer if isinstance(item, dict | list)]:
+        depth += 1
+        layer = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def _refuse(name: str) -> NoReturn:

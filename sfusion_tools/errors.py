@@ -33,9 +33,10 @@ What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Nei
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class SfusionError(Exception):
@@ -155,6 +156,14 @@ class GuardTripped(BaseException):
     of asyncio carry it like any other error, and Ray turns it into a RayTaskError, which fails the job. SystemExit and
     KeyboardInterrupt would not do: they end the event loop of a Ray actor, and its caller waits for ever.
     """
+
+
+def import_extra(module: str, *, extra: str, needed_by: str) -> Any:
+    """Import a module that only ``sfusion[extra]`` installs; MissingExtra tells the reader how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as missing:
+        raise MissingExtra(needed_by, extra, missing) from missing
 
 
 def near(word: str, known: Iterable[str]) -> str:

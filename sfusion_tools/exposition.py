@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +18,6 @@ class MetricFamily:
     kind: Literal["counter", "gauge"]
     help: str
     samples: Sequence[tuple[Mapping[str, str], float]]
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} is not the name of a metric")
-        if (self.kind == "counter") is not self.name.endswith("_total"):
-            raise ValueError(f"{self.name!r}: names of counters, and no others, end with _total")
-        for label in {label for labels, _ in self.samples for label in labels}:
-            if not _LABEL.fullmatch(label) or label.startswith("__"):
-                raise ValueError(f"{self.name}: {label!r} is not the name of a label")
 
 
 def single(name: str, kind: Literal["counter", "gauge"], help: str, value: float) -> MetricFamily:

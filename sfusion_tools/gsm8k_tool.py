@@ -1,41 +1,62 @@
-"""A tool that scores the model's answer to a grade-school word problem."""
+"""Scores answers to grade-school word problems, as a function and as a tool."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
 
 from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.errors import ConfigError, near
-from sfusion_tools.gsm8k import METHODS, Method, compute_score
-from sfusion_tools.schemas import (
-    OpenAIFunctionParametersSchema,
-    OpenAIFunctionPropertySchema,
-    OpenAIFunctionSchema,
-    OpenAIFunctionToolSchema,
-    ToolResponse,
-)
+from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_tool
+
+Method = Literal["strict", "flexible"]
+METHODS: tuple[Method, ...] = ("strict", "flexible")
+
+_STATED = re.compile(r"#### *(-?[$]?[0-9.,]*[0-9])")
+_NUMBER = re.compile(r"-?[$]?[0-9][0-9,]*(?:\.[0-9]+)?|-?\.[0-9]+")
 
 NO_IMPROVEMENT = -0.05
 """The reward of a step whose answer is no better than the previous one."""
 
-CALC_GSM8K_REWARD = OpenAIFunctionToolSchema(
-    type="function",
-    function=OpenAIFunctionSchema(
-        name="calc_gsm8k_reward",
-        description="A tool for calculating the reward of gsm8k",
-        parameters=OpenAIFunctionParametersSchema(
-            type="object",
-            properties={
-                "answer": OpenAIFunctionPropertySchema(
-                    type="string", description="The model's answer to the GSM8K math problem"
-                )
-            },
-            required=["answer"],
-        ),
-        strict=False,
-    ),
+CALC_GSM8K_REWARD = text_tool(
+    "calc_gsm8k_reward",
+    "A tool for calculating the reward of gsm8k",
+    "answer",
+    "The model's answer to the GSM8K math problem",
 )
+
+
+def extract_answer(text: str, method: Method = "strict") -> str | None:
+    """Return the last answer in a text: strict requires ``####`` before it, flexible takes the last number."""
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, found {method!r}")
+    found = (_STATED if method == "strict" else _NUMBER).findall(text)
+    return found[-1].replace(",", "").replace("$", "") if found else None
+
+
+def compute_score(
+    solution: str, ground_truth: str, method: Method = "strict", format_score: float = 0.0, score: float = 1.0
+) -> float:
+    """Return ``score`` for the right answer, ``format_score`` for a wrong one, 0 for none.
+
+    Strict compares the text of the numbers, so 220000.0 is not 220000; flexible compares their values.
+    """
+    answer = extract_answer(solution, method)
+    if answer is None:
+        return 0.0
+    truth = str(ground_truth).replace(",", "").replace("$", "").strip()
+    if answer == truth or (method == "flexible" and _same_value(answer, truth)):
+        return score
+    return format_score
+
+
+def _same_value(left: str, right: str) -> bool:
+    try:
+        return Decimal(left) == Decimal(right)
+    except InvalidOperation:
+        return False
 
 
 @dataclass(slots=True)

@@ -116,9 +116,8 @@ class _Limited(Composer, SafeConstructor, Resolver):
         self._limits = limits
         self._depth = 0
         self._composed = 0
-        self._sizes: dict[int, int] = {}
-        """How many nodes each complete node expands to, by its id; the composed tree keeps them all alive."""
-        self._heights: dict[int, int] = {}
+        self._extents: dict[int, tuple[int, int]] = {}
+        """How many nodes and levels each complete node expands to, by its id; the composed tree keeps them alive."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
@@ -128,18 +127,17 @@ class _Limited(Composer, SafeConstructor, Resolver):
             raise self._too_deep(mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
-        size = self._sizes.get(id(node))
-        if size is None:
+        if id(node) not in self._extents:
             if isinstance(event, yaml.AliasEvent):
                 raise _TooMuch(problem=f"*{event.anchor} stands inside its own anchor", problem_mark=mark)
-            children = _children(node)
-            size = self._sizes[id(node)] = 1 + sum(self._sizes[id(child)] for child in children)
-            self._heights[id(node)] = 1 + max((self._heights[id(child)] for child in children), default=0)
+            within = [(0, 0), *(self._extents[id(child)] for child in _children(node))]
+            self._extents[id(node)] = 1 + sum(size for size, _ in within), 1 + max(height for _, height in within)
+        size, height = self._extents[id(node)]
         self._composed += 1
         if max(size, self._composed) > self._limits.nodes:
             what = f"more than {self._limits.nodes:,} keys and values (aliases are counted as what they stand for)"
             raise _TooMuch(problem=what, problem_mark=mark)
-        if self._depth + self._heights[id(node)] > self._limits.depth + 1:
+        if self._depth + height > self._limits.depth + 1:
             raise self._too_deep(mark)
         return node
 

@@ -36,30 +36,28 @@ class ComparedByContent(BaseModel):
         return same and (self.model_extra or {}) == (other.model_extra or {})
 
 
-class OpenAIFunctionPropertySchema(ComparedByContent):
-    """One parameter of a function."""
-
+class _Open(ComparedByContent):
     model_config = ConfigDict(extra="allow")
+
+
+class OpenAIFunctionPropertySchema(_Open):
+    """One parameter of a function."""
 
     type: str | list[str]
     description: str | None = None
     enum: list[Any] | None = None
 
 
-class OpenAIFunctionParametersSchema(ComparedByContent):
+class OpenAIFunctionParametersSchema(_Open):
     """The parameters of a function, a JSON Schema object."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: str
     properties: dict[str, OpenAIFunctionPropertySchema]
     required: list[str] = Field(default_factory=list)
 
 
-class OpenAIFunctionSchema(ComparedByContent):
+class OpenAIFunctionSchema(_Open):
     """A function as the model sees it."""
-
-    model_config = ConfigDict(extra="allow")
 
     name: str
     description: str
@@ -69,13 +67,22 @@ class OpenAIFunctionSchema(ComparedByContent):
     strict: bool = False
 
 
-class OpenAIFunctionToolSchema(ComparedByContent):
+class OpenAIFunctionToolSchema(_Open):
     """A tool as the model sees it."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: str
     function: OpenAIFunctionSchema
+
+
+def text_tool(name: str, description: str, parameter: str, about: str) -> OpenAIFunctionToolSchema:
+    """Make the schema of a tool with one parameter, a text."""
+    parameters = OpenAIFunctionParametersSchema(
+        type="object",
+        properties={parameter: OpenAIFunctionPropertySchema(type="string", description=about)},
+        required=[parameter],
+    )
+    function = OpenAIFunctionSchema(name=name, description=description, parameters=parameters)
+    return OpenAIFunctionToolSchema(type="function", function=function)
 
 
 class OpenAIFunctionParsedSchema(ComparedByContent):

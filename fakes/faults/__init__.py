@@ -7,9 +7,8 @@ from sfusion.fakes.faults.action import KINDS, PHASES, Action, ContentFault, Fau
 from sfusion.fakes.faults.chance import uniform
 from sfusion.fakes.faults.duration import Distribution, Seconds, seconds
 from sfusion.fakes.faults.kinds import Output, SandboxError, Status, Timeout
-from sfusion.fakes.faults.plan import Arrival, Fate, FaultPlan
-from sfusion.fakes.faults.rule import Rule
-from sfusion.fakes.faults.source import load_rules, parse_rules, read_rule, read_rules
+from sfusion.fakes.faults.plan import Fate, FaultPlan
+from sfusion.fakes.faults.rule import Arrival, Rule, load_rules, parse_rules, read_rule, read_rules
 
 __all__ = [
     "KINDS",

@@ -7,21 +7,7 @@ from dataclasses import dataclass
 
 from sfusion.fakes.faults.action import Phase, Strike
 from sfusion.fakes.faults.chance import drawer, uniform
-from sfusion.fakes.faults.rule import Rule
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What is known about one attempt when its fate is decided."""
-
-    call: str
-    attempt: int = 1
-    path: str = ""
-    method: str = ""
-    work: bool = True
-    language: str | None = None
-    code: str | None = None
-    in_flight: int = 1
+from sfusion.fakes.faults.rule import Arrival, Rule
 
 
 @dataclass(slots=True)
@@ -64,23 +50,8 @@ class FaultPlan:
 
     def fate(self, arrival: Arrival) -> Fate | None:
         """Decide, from all rules at once, which of them can strike an attempt; None when none can."""
-        rules = [rule for rule in self.rules if self._can_strike(rule, arrival)]
+        rules = [rule for rule in self.rules if rule.fits(arrival)]
         return Fate(self, arrival, rules) if rules else None
-
-    def _can_strike(self, rule: Rule, arrival: Arrival) -> bool:
-        """Check everything that depends on the attempt alone."""
-        if rule.first_attempts is not None and arrival.attempt > rule.first_attempts:
-            return False
-        if rule.above_in_flight is not None and arrival.in_flight <= rule.above_in_flight:
-            return False
-        return rule.fits(
-            path=arrival.path,
-            method=arrival.method,
-            work=arrival.work,
-            language=arrival.language,
-            code=arrival.code,
-            call=arrival.call,
-        )
 
     def counted(self, rule: Rule, arrival: Arrival, now: float) -> bool:
         """Count an attempt that has reached the rule's phase, and say whether the rule strikes it."""
@@ -113,8 +84,6 @@ class Fate:
     attempt that an earlier fault or a failed program ended must not use them up), and ``between`` is the time of the
     strike (an outage hits a long run that ends in it). A rule is counted once, whatever number of phases it has.
     """
-
-    __slots__ = ("_arrival", "_plan", "_rules", "_struck")
 
     def __init__(self, plan: FaultPlan, arrival: Arrival, rules: list[Rule]) -> None:
         self._plan = plan

@@ -1,19 +1,32 @@
-"""A fault rule: when it strikes, what it does, and in which phase of a request's life."""
+"""A fault rule: when it strikes, what it does and in which phase of a request's life, and how it is read from YAML."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
+from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults.action import KINDS, PHASES, Action, Phase
 from sfusion.fakes.faults.duration import Seconds
 from sfusion.fakes.faults.kinds import Status
 from sfusion.fakes.faults.pattern import Pattern, matches
-from sfusion_tools.errors import near
+from sfusion_tools.errors import YamlError, near
+from sfusion_tools.marked_yaml import Marked, parse_marked, read_marked
 
 _STATUS_KEYS = frozenset(Status.model_fields)
 _REQUEST_FIELDS = ("path", "method", "language", "code", "call", "first_attempts")
@@ -54,6 +67,20 @@ def _words(value: Any) -> Any:
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What is known about one attempt when its fate is decided."""
+
+    call: str
+    attempt: int = 1
+    path: str = ""
+    method: str = ""
+    work: bool = True
+    language: str | None = None
+    code: str | None = None
+    in_flight: int = 1
 
 
 class Rule(BaseModel):
@@ -131,22 +158,97 @@ class Rule(BaseModel):
             table[phase] = (*table.get(phase, ()), action)
         return table
 
-    def fits(self, *, path: str, method: str, work: bool, language: str | None, code: str | None, call: str) -> bool:
-        """True when the conditions on the request itself hold."""
+    def fits(self, arrival: Arrival) -> bool:
+        """True when the conditions that depend on the attempt alone hold."""
+        if self.first_attempts is not None and arrival.attempt > self.first_attempts:
+            return False
+        if self.above_in_flight is not None and arrival.in_flight <= self.above_in_flight:
+            return False
         if self.path is None:
-            if not work:
+            if not arrival.work:
                 return False
-        elif not any(fnmatchcase(path, one) for one in self.path):
+        elif not any(fnmatchcase(arrival.path, one) for one in self.path):
             return False
-        if self.method is not None and method not in self.method:
+        if self.method is not None and arrival.method not in self.method:
             return False
-        if self.language is not None and language not in self.language:
+        if self.language is not None and arrival.language not in self.language:
             return False
-        if self.call is not None and not any(fnmatchcase(call, one) for one in self.call):
+        if self.call is not None and not any(fnmatchcase(arrival.call, one) for one in self.call):
             return False
-        return self.code is None or (code is not None and matches(self.code, code))
+        return self.code is None or (arrival.code is not None and matches(self.code, arrival.code))
 
     def as_data(self) -> dict[str, Any]:
         """The rule as it could be written in YAML."""
         data: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude={"what"})
         return {**data, "what": [action.as_data() for action in self.what]}
+
+
+Kinds = Mapping[str, type[Action]]
+
+
+def load_rules(path: str | Path, *, kinds: Kinds = KINDS) -> list[Rule]:
+    """Read the rules of a YAML file."""
+    try:
+        marked = read_marked(Path(path))
+    except YamlError as error:
+        raise FaultError(str(error)) from None
+    return read_rules(marked, where=str(path), kinds=kinds)
+
+
+def parse_rules(text: str, *, where: str = "faults", kinds: Kinds = KINDS) -> list[Rule]:
+    """Read the rules of a YAML text; JSON is YAML too."""
+    try:
+        marked = parse_marked(text, where)
+    except YamlError as error:
+        raise FaultError(str(error)) from None
+    return read_rules(marked, where=where, kinds=kinds)
+
+
+def read_rules(source: object, *, where: str = "faults", kinds: Kinds = KINDS) -> list[Rule]:
+    """Read rules from data: a list of mappings, or a mapping with the single key ``faults``."""
+    data = source.data if isinstance(source, Marked) else source
+    inside: tuple[str, ...] = ()
+    if isinstance(data, dict):
+        extra = sorted(str(key) for key in data if key != "faults")
+        if "faults" not in data or extra:
+            odd = extra[0] if extra else "nothing"
+            raise FaultError(f"{where}: expected a list of rules or a mapping 'faults: [...]', found {odd!r}")
+        data, inside = data["faults"], ("faults",)
+    if data is None:
+        return []
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        raise FaultError(f"{where}: expected a list of rules, found {data!r}")
+    rules = []
+    for index, item in enumerate(data):
+        place = str(source.place((*inside, index))) if isinstance(source, Marked) else where
+        if not isinstance(item, Rule):
+            item = read_rule(item, where=f"{place}: rule {index + 1}", kinds=kinds)
+        rules.append(item)
+    return rules
+
+
+def read_rule(item: object, *, where: str = "rule", kinds: Kinds = KINDS) -> Rule:
+    """Read one rule; raise FaultError with every mistake in it."""
+    if not isinstance(item, dict):
+        raise FaultError(f"{where}: expected a mapping such as {{first: 3, what: {{status: 503}}}}, found {item!r}")
+    name = item.get("name")
+    label = f"{where} ({name})" if name else where
+    try:
+        return Rule.model_validate(item, context={"kinds": kinds})
+    except ValidationError as error:
+        raise FaultError("; ".join(f"{label}: {_sentence(one)}" for one in error.errors())) from None
+
+
+def _sentence(error: Any) -> str:
+    place = ".".join(str(part) for part in error["loc"])
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        if len(error["loc"]) > 1:
+            return f"unknown key {place!r}"
+        key = str(error["loc"][-1])
+        return f"unknown key {key!r}; {near(key, Rule.model_fields)}"
+    if error["type"] == "missing" and place == "what":
+        return "what is missing: say what to do, for example what: {status: 503}"
+    found = error.get("input")
+    shown = "" if isinstance(found, dict) or error["type"] == "value_error" else f", found {found!r}"
+    return f"{place}: {message[:1].lower()}{message[1:]}{shown}" if place else message

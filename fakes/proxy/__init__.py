@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfusion.fakes.errors import BadUpstream, SandboxSetupError
-from sfusion.fakes.proxy.ledger import ForwardRecord, ProxyLedger
+from sfusion.fakes.proxy.app import ForwardRecord, ProxyLedger
 from sfusion.fakes.proxy.proxy import FaultProxy
 
 __all__ = [

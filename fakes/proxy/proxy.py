@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Self, Unpack
 
 from sfusion.fakes.errors import BadUpstream, SandboxSetupError
-from sfusion.fakes.faults import Rule, read_rules
-from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp
-from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed
-from sfusion.fakes.proxy.ledger import ProxyLedger
-from sfusion.fakes.proxy.upstream import read_upstream
+from sfusion.fakes.faults import read_rules
+from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedger
+from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, read_upstream
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire import Access, AdminRoutes, EventSink, Served, WireServer, WorkEvents
-from sfusion.fakes.wire.metrics import queue_family
+from sfusion.fakes.wire import Served, ServerOptions, WorkEvents
 from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
+from sfusion.fakes.wire.served import queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
@@ -33,21 +31,11 @@ class FaultProxy(Served):
         self,
         upstream: str,
         *,
-        faults: Iterable[Rule | Mapping[str, Any]] = (),
         model: Any = None,
-        seed: int = 0,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        token: str | None = None,
-        require_token: bool = False,
-        allow_remote: bool = False,
-        allow_hosts: Iterable[str] = (),
-        allow_origins: Iterable[str] = (),
-        journal: EventSink | None = None,
-        access_log: Callable[[str], None] | None = None,
         event_log: EventLogPath | None = None,
         headers: Mapping[str, str] | None = None,
         trust_env: bool = False,
+        **options: Unpack[ServerOptions],
     ) -> None:
         """``headers`` are added to forwarded requests; ``trust_env`` uses the HTTP proxies of the environment."""
         self.model = read_model(model)
@@ -62,44 +50,25 @@ class FaultProxy(Served):
                 raise SandboxSetupError(
                     f"the header {name!r} cannot be sent: its name or value is not a single line of text"
                 )
-        self._host = host
+        self._host = options.get("host", "127.0.0.1")
         self._trust_env = trust_env
         self._gate = Gate(self.model)
-        access = Access(
-            host,
-            token=token,
-            require_token=require_token,
-            runs_code=True,  # the server behind it does
-            allow_remote=allow_remote,
-            allow_hosts=allow_hosts,
-            allow_origins=allow_origins,
-            realm=PROXY_REALM,
-        )
         self._ledger = ProxyLedger()
         forwarder = Forwarder(read_upstream(upstream), trust_env=trust_env)
-        self._app = ProxyApp(
-            forwarder,
-            self._gate,
-            self._ledger,
-            headers=headers or {},
-            access=access,
+        self._app = ProxyApp(forwarder, self._gate, self._ledger, headers=headers or {})
+        server = server_of(
+            self,
+            self._app,
+            read_rules(options.get("faults", ())),
+            options,
+            runs_code=True,  # the server behind it does
+            realm=PROXY_REALM,
+            ledger=self._ledger,
+            work_events=_WORK_EVENTS,
+            whole_body=WHOLE_BODY,
         )
-        self._app.admin = AdminRoutes(self)
-        super().__init__(
-            WireServer(
-                self._app,
-                host=host,
-                port=port,
-                rules=read_rules(faults),
-                seed=seed,
-                journal=journal,
-                access_log=access_log,
-                ledger=self._ledger,
-                work_events=_WORK_EVENTS,
-                whole_body=WHOLE_BODY,
-                access=access,
-            )
-        )
+        super().__init__(server)
+        self._app.access = server.access
         if event_log is not None:
             self.server.request_log = RequestLog(event_log, lambda: self.upstream)
         self._check(forwarder)

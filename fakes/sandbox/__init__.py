@@ -6,8 +6,8 @@ from sfusion.fakes.errors import CassetteError, SandboxSetupError, UnsafeBindErr
 from sfusion.fakes.sandbox.executors import EXECUTORS, Cassette, RecordedExecutor, ScriptedExecutor
 from sfusion.fakes.sandbox.fake import FakeSandbox
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
-from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import ProgramScript, ScriptedProgram
+from sfusion.fakes.sandbox.protocol import PROFILES, Profile
 
 __all__ = [
     "EXECUTORS",

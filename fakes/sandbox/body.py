@@ -1,20 +1,31 @@
-"""From the bytes of a request to validated fields, or to the answer that refuses them, as in FastAPI 0.103."""
+"""Bodies as in FastAPI 0.103: from bytes to validated fields or a refusal, and from results to an answer."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from email.message import Message
+from itertools import accumulate
+from json.encoder import encode_basestring as quoted
+from math import isfinite
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from sfusion.fakes.sandbox.schema import Model, Problem, Refused, problem
+from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
 from sfusion.fakes.wire import Answer, dump_json
 
 T = TypeVar("T")
+Problem = dict[str, Any]
 
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
+_URL = "https://errors.pydantic.dev/2.6/v/"
+_NOT_FINITE = "Out of range float values are not JSON compliant"
+"""Newer versions of Python add the value to this message; the real server's does not."""
 _DEEP = 400
 """Nesting beyond which it matters how much stack is left."""
 _DEEPEST = 970
@@ -31,15 +42,20 @@ class Unusable(Exception):
         self.answer = answer
 
 
-def check_body(body: bytes, content_type: str | None, model: Model) -> dict[str, Any]:
+def check_body(body: bytes, content_type: str | None, model: type[BaseModel]) -> dict[str, Any]:
     """Validate a body and return its fields; raise Unusable."""
     value = parse_body(body, content_type)
     if value is None:
-        raise Unusable(refuse([problem("missing", ("body",), "Field required", None)]))
+        missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
+        raise Unusable(refuse([missing | {"url": f"{_URL}missing"}]))
     try:
-        return model.check(value, ("body",))
-    except Refused as refused:
-        raise Unusable(refuse(refused.problems)) from None
+        return model.model_validate(value, from_attributes=True).__dict__
+    except ValidationError as error:
+        problems: list[Problem] = [
+            {**found, "loc": ("body", *found["loc"]), "url": _URL + found["type"]}
+            for found in error.errors(include_url=False)
+        ]
+        raise Unusable(refuse(problems)) from None
 
 
 def parse_body(body: bytes, content_type: str | None) -> Any:
@@ -104,8 +120,44 @@ def refuse(problems: list[Problem]) -> Answer:
     except RecursionError as error:
         return server_error(error, "maximum recursion depth exceeded while encoding a JSON object")
     except ValueError as error:
-        # Newer versions of Python add the value to this message; the real server's does not.
-        return server_error(error, "Out of range float values are not JSON compliant")
+        return server_error(error, _NOT_FINITE)
+
+
+def render(answer: RunCodeAnswer | RunJupyterAnswer) -> Answer:
+    """The HTTP answer of an executor as the real server sends it: every key, nulls included, in its order."""
+    try:
+        if isinstance(answer, RunCodeAnswer):
+            return Answer(body=_run_code_text(answer).encode())
+        return Answer.json(asdict(answer))
+    except UnicodeError as error:
+        # A lone surrogate, in code quoted by a message for example, cannot be sent; the real server fails on it.
+        return server_error(error, str(error))
+    except ValueError as error:
+        return server_error(error, _NOT_FINITE)
+
+
+def _run_code_text(answer: RunCodeAnswer) -> str:
+    """Formatted by hand: this is the hot path of the fake."""
+    ran, compiled = answer.run_result, answer.compile_result
+    pod = "null" if answer.executor_pod_name is None else quoted(answer.executor_pod_name)
+    files = "{}" if not answer.files else json.dumps(answer.files, ensure_ascii=False, separators=(",", ":"))
+    return (
+        f'{{"status":"{answer.status}","message":{quoted(answer.message)},'
+        f'"compile_result":{"null" if compiled is None else _command_text(compiled)},'
+        f'"run_result":{"null" if ran is None else _command_text(ran)},'
+        f'"executor_pod_name":{pod},"files":{files}}}'
+    )
+
+
+def _command_text(result: CommandResult) -> str:
+    took, code, out, err = result.execution_time, result.return_code, result.stdout, result.stderr
+    if took is not None and not isfinite(took):
+        raise ValueError(_NOT_FINITE)
+    return (
+        f'{{"status":"{result.status}","execution_time":{"null" if took is None else repr(took)},'
+        f'"return_code":{"null" if code is None else code},'
+        f'"stdout":{"null" if out is None else quoted(out)},"stderr":{"null" if err is None else quoted(err)}}}'
+    )
 
 
 def on_fresh_stack(work: Callable[[], T]) -> T:
@@ -126,44 +178,18 @@ def echo(one: Problem) -> Problem:
 
 def server_error(error: BaseException, detail: str) -> Answer:
     """The real server's answer to a bug of its own, without paths of this machine."""
+    detail = detail.encode("utf-8", "backslashreplace").decode()  # lone surrogates, which UTF-8 cannot encode
     lines = ["Traceback (most recent call last):", f"{type(error).__name__}: {detail}", ""]
-    body = dump_json(printable({"detail": detail, "traceback": lines}))
     # Starlette raises the error again after this answer, and uvicorn then closes without announcing it.
-    return Answer(status=500, body=body, close=True)
-
-
-def printable(value: Any) -> Any:
-    """Escape lone surrogates, which UTF-8 cannot encode."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, list):
-        return [printable(one) for one in value]
-    return {key: printable(one) for key, one in value.items()}
+    return Answer(status=500, body=dump_json({"detail": detail, "traceback": lines}), close=True)
 
 
 def deeper_than(body: bytes, limit: int) -> bool:
     """True if the JSON text is nested deeper than ``limit``. Cheap unless it has that many brackets."""
     if body.count(b"[") + body.count(b"{") <= limit:
         return False
-    depth = 0
-    in_text = escaped = False
-    for byte in body:
-        if in_text:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_text = False
-        elif byte == 0x22:
-            in_text = True
-        elif byte in (0x5B, 0x7B):
-            depth += 1
-            if depth > limit:
-                return True
-        elif byte in (0x5D, 0x7D):
-            depth -= 1
-    return False
+    signs = _STRING.sub(b"", body)
+    return max(accumulate((sign in b"[{") - (sign in b"]}") for sign in signs)) > limit
 
 
 def nesting(value: Any) -> int:

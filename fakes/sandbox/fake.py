@@ -1,25 +1,273 @@
-"""The fake sandbox in this process, started from async or from synchronous code."""
+"""The fake sandbox in this process: its routes, their OpenAPI description, and the server around them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
 from sfusion.fakes.errors import SandboxSetupError
-from sfusion.fakes.faults import Rule, read_rules
-from sfusion.fakes.sandbox.app import SandboxApp
+from sfusion.fakes.faults import read_rules
+from sfusion.fakes.sandbox import requests as known
+from sfusion.fakes.sandbox.body import Unusable, check_body, render, server_error
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
-from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import ProgramScript
-from sfusion.fakes.sandbox.protocol import Executor
-from sfusion.fakes.wire import Access, AdminRoutes, EventSink, Served, WireServer
-from sfusion.fakes.wire.metrics import queue_family
+from sfusion.fakes.sandbox.protocol import (
+    PROFILES,
+    Executor,
+    Profile,
+    RunCode,
+    RunCodeAnswer,
+    RunJupyter,
+    RunJupyterAnswer,
+)
+from sfusion.fakes.wire import (
+    Answer,
+    Execution,
+    Request,
+    Routes,
+    Served,
+    ServerOptions,
+    Subject,
+    call_of,
+    digest_of,
+)
 from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
+from sfusion.fakes.wire.served import queue_family, server_of
+from sfusion_tools._version import __version__
 from sfusion_tools.errors import near
 from sfusion_tools.exposition import MetricFamily
+
+_REFERENCE = "#/components/schemas/{model}"
+
+
+@dataclass
+class Detail:
+    detail: str
+
+
+@dataclass
+class ValidationDetail:
+    type: str
+    loc: list[str | int]
+    msg: str
+
+
+@dataclass
+class HTTPValidationError:
+    detail: list[ValidationDetail]
+
+
+def describe(posts: dict[str, tuple[type[BaseModel], type | None]], pages: dict[str, str]) -> dict[str, Any]:
+    """Build the document from the POST routes (body, answer) and the GET pages (summary)."""
+    schemas: dict[str, Any] = {}
+
+    def content(kind: type) -> dict[str, Any]:
+        mode: JsonSchemaMode = "validation" if issubclass(kind, BaseModel) else "serialization"
+        schema = TypeAdapter(kind).json_schema(ref_template=_REFERENCE, mode=mode)
+        schemas.update(schema.pop("$defs", {}), **{kind.__name__: schema})
+        return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}}}
+
+    paths: dict[str, Any] = {}
+    for path, (model, answer) in posts.items():
+        answers = {
+            "200": ("Successful Response", answer),
+            "400": ("The body cannot be parsed, or the dataset is not there", Detail),
+            "422": ("Validation Error", HTTPValidationError),
+            "500": ("The request holds what no answer can echo", Detail),
+        }
+        responses = {status: {"description": text, **content(kind)} for status, (text, kind) in answers.items() if kind}
+        paths[path] = {"post": {"requestBody": {"required": True, **content(model)}, "responses": responses}}
+    for path, summary in pages.items():
+        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "Successful Response"}}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Sandbox Fusion, faked by sfusion", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+_PONG = Answer(body=b'"pong"')
+_PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Sandbox Fusion (faked by sfusion)</title></head>
+<body><p>This is a fake Sandbox Fusion. It serves <code>POST /run_code</code> and <code>POST /run_jupyter</code>;
+<a href="/openapi.json">openapi.json</a> says what it takes.</p></body>
+</html>
+"""
+LONGEST_REMEMBERED = 4096
+"""Bytes of the longest request that is remembered, so that it is checked only once."""
+_USUAL_TYPES = None, "application/json"
+_DATASETS: dict[str, type[BaseModel]] = {
+    "/list_ids": known.GetPromptsRequest,
+    "/get_prompts": known.GetPromptsRequest,
+    "/get_prompt_by_id": known.GetPromptByIdRequest,
+    "/submit": known.SubmitRequest,
+    "/get_metrics": known.GetMetricsRequest,
+    "/get_metrics_function": known.GetMetricsFunctionRequest,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSpec:
+    """What a route leads to: a page, or a checked body."""
+
+    page: Callable[[], Answer] | None = None
+    model: type[BaseModel] | None = None
+    work: bool = False
+    ping: bool = False
+
+
+def _page() -> Answer:
+    return Answer(body=_PAGE.encode(), content_type="text/html; charset=utf-8")
+
+
+def _openapi(profile: Profile) -> Answer:
+    run_code, run_jupyter = known.RUNS[profile]
+    posts: dict[str, tuple[type[BaseModel], type | None]] = {
+        "/run_code": (run_code, RunCodeAnswer),
+        "/run_jupyter": (run_jupyter, RunJupyterAnswer),
+        **{path: (model, None) for path, model in _DATASETS.items()},
+    }
+    pages = {"/": "A page for people", "/v1/ping": "Is it alive", "/list_datasets": "The registered datasets"}
+    return Answer.json(describe(posts, pages))
+
+
+_HTML = RouteSpec(page=_page)
+
+
+@lru_cache
+def _routes(profile: Profile) -> Routes[RouteSpec]:
+    run_code, run_jupyter = known.RUNS[profile]
+    schema = RouteSpec(page=lambda: _openapi(profile))
+    return Routes(
+        {
+            "/run_code": {"POST": RouteSpec(model=run_code, work=True)},
+            "/run_jupyter": {"POST": RouteSpec(model=run_jupyter, work=True)},
+            "/v1/ping": {"GET": RouteSpec(page=lambda: _PONG, ping=True)},
+            "/": {"GET": _HTML},
+            "/openapi.json": {"GET": schema, "HEAD": schema},
+            "/docs": {"GET": _HTML, "HEAD": _HTML},
+            "/redoc": {"GET": _HTML, "HEAD": _HTML},
+            "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
+            **{path: {"POST": RouteSpec(model=model)} for path, model in _DATASETS.items()},
+        }
+    )
+
+
+class SandboxApp:
+    """Everything between the wire and an executor."""
+
+    def __init__(self, executor: Executor, gate: Gate, *, profile: Profile = "2026-07") -> None:
+        self.executor = executor
+        self.gate = gate
+        self.routes = _routes(profile)
+        self.paths = self.routes.paths
+
+    def visit(self, request: Request) -> SandboxVisit:
+        return SandboxVisit(self, request)
+
+    def failure(self, error: Exception) -> Answer:
+        """Answer as the real server answers a bug of its own."""
+        return server_error(error, str(error))
+
+
+class SandboxVisit(GatedVisit):
+    """One request: its route is found at once, its body checked when it has been read."""
+
+    def __init__(self, app: SandboxApp, request: Request) -> None:
+        super().__init__(request, app.gate)
+        self._app = app
+        self._route: RouteSpec | None = None
+        self.refusal: Answer | None = None
+        """The answer, where it is known before anything runs."""
+        found = app.routes.find(request.method, request.path, host=request.host, query=request.query)
+        if isinstance(found, Answer):
+            self.refusal = found
+            self.reads_body = False
+        else:
+            self._route = found
+            self.ping = found.ping
+            self.reads_body = found.model is not None
+
+    def describe(self) -> Subject:
+        """Check the body, and find out which call it belongs to."""
+        request, route = self.request, self._route
+        if route is None:
+            return Subject(f"{request.method} elsewhere", work=False)
+        if route.model is None:
+            return Subject(f"{request.method} {request.path}", work=False)
+        body, content_type = request.body, request.headers.get("Content-Type")
+        try:
+            if not route.work:
+                self.fields = check_body(body, content_type, route.model)
+                return Subject(f"{request.method} {request.path}", work=False)
+            usual = len(body) <= LONGEST_REMEMBERED and content_type in _USUAL_TYPES
+            read = _remember_program if usual else _read_program
+            self.fields, subject = read(body, content_type, route.model)
+            return subject
+        except Unusable as unusable:
+            self.refusal = unusable.answer
+            return Subject(digest_of(body), work=route.work)
+
+    async def answer(self, execution: Execution) -> Answer:
+        if self.refusal is not None:
+            return self.refusal
+        app, route, fields = self._app, self._route, self.fields
+        assert route is not None
+        if route.page is not None:
+            if route.ping:
+                await app.gate.wait_for_loop()
+            return route.page()
+        if not route.work:
+            return no_dataset(fields)
+        if app.gate.model.spawn_cost:
+            await app.gate.spawn()
+        execution.started()
+        if "code" not in fields:
+            notebook = await app.executor.run_jupyter(RunJupyter(**deepcopy(fields)))
+            execution.finished()
+            return render(notebook)
+        # The fields are remembered, and an executor may change what it gets.
+        copied = {**fields, "files": fields["files"].copy(), "fetch_files": fields["fetch_files"].copy()}
+        result = await app.executor.run_code(RunCode(**copied))
+        if app.gate.model.cores is not None and result.timed_out:
+            execution.finished(stopped=True)  # perhaps for want of a core
+        else:
+            execution.finished()
+        return render(result)
+
+
+def _read_program(body: bytes, content_type: str | None, model: type[BaseModel]) -> tuple[dict[str, Any], Subject]:
+    """Return the fields of a request to run code, and what it is about; raise Unusable."""
+    fields = check_body(body, content_type, model)
+    code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
+    return fields, Subject(call_of(code, body), True, fields.get("language", "python"), code)
+
+
+# A load sends the same few programs again and again, and a retry its own.
+_remember_program = lru_cache(maxsize=512)(_read_program)
+
+
+def no_dataset(fields: dict[str, Any]) -> Answer:
+    """The real server's answer about a dataset, or a class of them, that it does not have."""
+    kind = fields["config"].dataset_type
+    detail = f"no eval class found for dataset {fields['dataset']}"
+    if kind is not None:
+        detail = f"eval class {kind} not found"
+    try:
+        return Answer.json({"detail": detail}, status=400)
+    except UnicodeError as error:
+        return server_error(error, str(error))
 
 
 class FakeSandbox(Served):
@@ -35,27 +283,17 @@ class FakeSandbox(Served):
         *,
         executor: str | Executor = "none",
         profile: Profile = "2026-07",
-        faults: Iterable[Rule | Mapping[str, Any]] = (),
         model: Any = None,
-        seed: int = 0,
-        host: str = "127.0.0.1",
-        port: int = 0,
         scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         cassette: Cassette | str | Path | None = None,
-        token: str | None = None,
-        require_token: bool = False,
-        allow_remote: bool = False,
-        allow_hosts: Iterable[str] = (),
-        allow_origins: Iterable[str] = (),
-        journal: EventSink | None = None,
-        access_log: Callable[[str], None] | None = None,
         event_log: EventLogPath | None = None,
+        **options: Unpack[ServerOptions],
     ) -> None:
         if profile not in PROFILES:
             raise SandboxSetupError(f"unknown profile {profile!r}; {near(profile, PROFILES)}")
         self.profile: Profile = profile
         self.model = read_model(model)
-        rules = read_rules(faults)
+        rules = read_rules(options.get("faults", ()))
         self._gate = Gate(self.model)
         self.executor_name = executor if isinstance(executor, str) else type(executor).__name__
         self.executor: Executor = (
@@ -63,29 +301,8 @@ class FakeSandbox(Served):
             if isinstance(executor, str)
             else executor
         )
-        access = Access(
-            host,
-            token=token,
-            require_token=require_token,
-            runs_code=self.executor.runs_code,
-            allow_remote=allow_remote,
-            allow_hosts=allow_hosts,
-            allow_origins=allow_origins,
-        )
         app = SandboxApp(self.executor, self._gate, profile=profile)
-        app.admin = AdminRoutes(self)
-        super().__init__(
-            WireServer(
-                app,
-                host=host,
-                port=port,
-                rules=rules,
-                seed=seed,
-                journal=journal,
-                access_log=access_log,
-                access=access,
-            )
-        )
+        super().__init__(server_of(self, app, rules, options, runs_code=self.executor.runs_code))
         if event_log is not None:
             self.server.request_log = RequestLog(event_log, lambda: self.url)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from typing import Any
 
+from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
-from sfusion.fakes.wire import Answer
+from sfusion.fakes.sandbox.spoil import spoil
+from sfusion.fakes.wire import Answer, Request, Visit
 
 
 class Gate:
@@ -142,3 +145,23 @@ def turned_away(status: int, retry_after: float | None) -> Answer:
     phrase = "Too Many Requests" if status == 429 else "Service Unavailable"
     headers = () if retry_after is None else (("retry-after", f"{retry_after:g}"),)
     return Answer.json({"detail": phrase}, status=status, headers=headers)
+
+
+class GatedVisit(Visit):
+    """A request to the fake sandbox or to a proxy, which a gate lets in."""
+
+    def __init__(self, request: Request, gate: Gate) -> None:
+        super().__init__(request)
+        self.gate = gate
+        self.fields: dict[str, Any] = {}
+        """The body of a request to run code."""
+
+    async def admit(self) -> Answer | None:
+        return None if self.gate.open else await self.gate.admit()
+
+    def leave(self) -> None:
+        if not self.gate.open:
+            self.gate.leave()
+
+    def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
+        return spoil(self.request.path, self.fields, answer, action)

@@ -144,27 +144,16 @@ def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
         return base.filled
     end = code.find("\n", found.end())
     rest = code[found.end() : end if end >= 0 else len(code)]
-    if "=" not in rest:
-        return base.filled
-    if base is NOTHING:
-        return _alone(rest)
-    changes = _changes(rest)
-    if isinstance(changes, ScriptedProgram):
-        return changes
-    return base.model_copy(update=changes).filled
+    return _alone(rest) if base is NOTHING else _with_hints(rest, base)
 
 
 @lru_cache(maxsize=1024)
 def _alone(rest: str) -> ScriptedProgram:
     """Read hints once: the calls of one workload mostly carry the same ones."""
-    changes = _changes(rest)
-    if isinstance(changes, ScriptedProgram):
-        return changes
-    return ScriptedProgram(**changes).filled if changes else NOTHING
+    return _with_hints(rest, NOTHING)
 
 
-def _changes(rest: str) -> dict[str, Any] | ScriptedProgram:
-    """The fields that the hints set, or a program that fails with what is wrong with them."""
+def _with_hints(rest: str, base: ScriptedProgram) -> ScriptedProgram:
     changes: dict[str, Any] = {}
     for key, raw in _HINT.findall(rest):
         try:
@@ -175,7 +164,7 @@ def _changes(rest: str) -> dict[str, Any] | ScriptedProgram:
             return _mistake(f"unknown hint {key!r}; {near(key, _READERS)}")
         except ValueError as error:
             return _mistake(f"hint {key}={raw}: {error}")
-    return changes
+    return base.model_copy(update=changes).filled if changes else base.filled
 
 
 def _text(raw: str) -> str:
@@ -188,21 +177,8 @@ def _flag(text: str) -> bool:
     return text == "yes"
 
 
-_READERS: dict[str, Any] = {
-    "seconds": seconds,
-    "prints": str,
-    "early": str,
-    "errors": str,
-    "exit": int,
-    "raises": str,
-    "memory": int,
-    "reads_stdin": _flag,
-    "compile_seconds": seconds,
-    "compile_exit": int,
-    "compile_errors": str,
-    "sandbox_error": str,
-    "whole": _flag,
-}
+_BY_TYPE: dict[Any, Any] = {float: seconds, str: str, int: int, bool: _flag}
+_READERS = {name: _BY_TYPE[field.annotation] for name, field in ScriptedProgram.model_fields.items() if name != "files"}
 
 
 def _mistake(text: str) -> ScriptedProgram:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
+
+Profile = Literal["2026-07", "2025-06"]
+PROFILES: tuple[Profile, ...] = get_args(Profile)
+
 
 CommandStatus = Literal["Finished", "Error", "TimeLimitExceeded"]
 AnswerStatus = Literal["Success", "Failed", "SandboxError"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sfusion.fakes.faults import ContentFault, Output, SandboxError, Timeout
+from sfusion.fakes.sandbox.body import render
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
-from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from sfusion.fakes.wire import Answer, dump_json
 
 DECODE_ERROR = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
@@ -44,19 +44,19 @@ def _number(fields: dict[str, Any], key: str, default: float) -> float:
 def sandbox_error(message: str, *, jupyter: bool = False) -> Answer:
     """The answer of the real server when it fails itself."""
     if jupyter:
-        return render_run_jupyter(RunJupyterAnswer("SandboxError", message))
+        return render(RunJupyterAnswer("SandboxError", message))
     failed = None
     if message.startswith("exception on running command"):
         failed = CommandResult("Error", stderr=message)
-    return render_run_code(RunCodeAnswer("SandboxError", message, None, failed))
+    return render(RunCodeAnswer("SandboxError", message, None, failed))
 
 
 def timeout(stdout: str, limit: float, *, jupyter: bool = False) -> Answer:
     """The answer of the real server when the time limit was exceeded."""
     result = CommandResult("TimeLimitExceeded", limit, None, stdout, "")
     if jupyter:
-        return render_run_jupyter(RunJupyterAnswer("Failed", "", result))
-    return render_run_code(RunCodeAnswer("Failed", "", None, result))
+        return render(RunJupyterAnswer("Failed", "", result))
+    return render(RunCodeAnswer("Failed", "", None, result))
 
 
 def spoil_output(answer: Answer, action: Output) -> Answer:

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sfusion.fakes.errors import BadScript, BadValue, EngineDown, EngineRefused, FakeSGLangError, NothingToSay
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
-from sfusion.fakes.sglang.latency import Latency
-from sfusion.fakes.sglang.misbehaving import Misbehaving
+from sfusion.fakes.sglang.policies import Gsm8kSolver, Misbehaving, ScriptedPolicy, ScriptedTurn
 from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, WordProblem, problems, prompts
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
-from sfusion.fakes.sglang.script import ScriptedPolicy, ScriptedTurn
-from sfusion.fakes.sglang.state import EngineSnapshot
+from sfusion.fakes.sglang.state import EngineSnapshot, Latency
 
 if TYPE_CHECKING:
     from sfusion.fakes.sglang.server import FakeSGLangServer

@@ -10,16 +10,14 @@ from typing import Any
 
 from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
 from sfusion.fakes.faults import Rule
-from sfusion.fakes.sglang.conversation import read_ids, read_tools
+from sfusion.fakes.sglang.faults import EngineFaults
 from sfusion.fakes.sglang.generation import Generation, GenerationRequest, StreamProgress, output, steps_of
 from sfusion.fakes.sglang.keyed_digest import hex_id, whole
-from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
-from sfusion.fakes.sglang.rendering import render_reply
-from sfusion.fakes.sglang.requests import GenerateCall, requests_of
+from sfusion.fakes.sglang.rendering import read_ids, read_tools, render_reply
+from sfusion.fakes.sglang.requests import CALL_OPTIONS, GenerateCall, requests_of
 from sfusion.fakes.sglang.sampling import end
-from sfusion.fakes.sglang.state import EngineRun, EngineSnapshot, State
-from sfusion.fakes.sglang.striking import EngineFaults
+from sfusion.fakes.sglang.state import EngineRun, EngineSnapshot, Latency, State
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
@@ -80,32 +78,16 @@ class FakeSGLang:
         sampling_params: Mapping[str, Any] | list[Mapping[str, Any]] | None = None,
         input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
         *,
-        return_logprob: bool | list[bool] | None = False,
-        logprob_start_len: int | list[int] | None = None,
-        top_logprobs_num: int | list[int] | None = None,
-        token_ids_logprob: list[int] | list[list[int]] | None = None,
-        return_text_in_logprobs: bool = False,
         stream: bool = False,
-        rid: str | list[str] | None = None,
-        **ignored: Any,
+        **options: Any,
     ) -> Any:
         """Generate for a prompt or a batch: an object or a list of them, or an async iterator of them when streaming.
 
-        Options that a fake cannot use (images, adapters, priorities) are accepted and ignored.
+        The other options are those of sglang: ``return_logprob``, ``rid``, ... Those that a fake cannot use (images,
+        adapters, priorities) are accepted and ignored.
         """
-        call = GenerateCall(
-            text=prompt,
-            input_ids=input_ids,
-            sampling_params=sampling_params,
-            return_logprob=return_logprob,
-            logprob_start_len=logprob_start_len,
-            top_logprobs_num=top_logprobs_num,
-            token_ids_logprob=token_ids_logprob,
-            return_text_in_logprobs=return_text_in_logprobs,
-            stream=stream,
-            rid=rid,
-            return_prompt_token_ids=bool(ignored.get("return_prompt_token_ids")),
-        )
+        used = {name: value for name, value in options.items() if name in CALL_OPTIONS}
+        call = GenerateCall(text=prompt, input_ids=input_ids, sampling_params=sampling_params, stream=stream, **used)
         return self.stream(call) if stream else await self.generate(call)
 
     async def generate(self, call: GenerateCall) -> JsonObject | list[JsonObject]:

@@ -1,17 +1,19 @@
-"""Faults of an engine: the rules that both fakes share, and one more kind, the abort of a generation."""
+"""Faults of an engine: the rules that both fakes share, and the abort of a generation; how they strike the object."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field
 
-from sfusion.fakes.errors import FaultError
-from sfusion.fakes.faults import KINDS, Action, Rule, load_rules, read_rules
+from sfusion.fakes.errors import EngineDown, EngineRefused, FaultError
+from sfusion.fakes.faults import KINDS, Action, Arrival, Fate, FaultPlan, Rule, Status, load_rules, read_rules
 from sfusion.fakes.faults.action import part
-from sfusion.fakes.sglang.generation import Generation
+from sfusion.fakes.sglang.generation import Generation, GenerationRequest
+from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.protocol import Finish
 
 
@@ -72,3 +74,105 @@ def split(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:
     for rule in rules:
         (engine if any(isinstance(action, Abort) for action in rule.what) else wire).append(rule)
     return wire, engine
+
+
+Wait = Callable[[float], Awaitable[float]]
+"""Lets working time pass, unless the request is ended meanwhile."""
+
+
+class Crashable(Protocol):
+    """The engine, as far as faults change it."""
+
+    def crash(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+
+class EngineSite:
+    """A request to an engine without a socket, as the site of a fault: what would break a connection raises."""
+
+    def __init__(self, engine: Crashable, wait: Wait, started: float) -> None:
+        self._engine = engine
+        self._wait = wait
+        self._started = started
+
+    async def sleep(self, seconds: float) -> None:
+        await self._wait(seconds)
+
+    def active_for(self) -> float:
+        return asyncio.get_running_loop().time() - self._started
+
+    def respond(self, status: Status) -> None:
+        raise EngineRefused(f"The engine refused the request with status {status.status}.", status.status)
+
+    async def hang(self, seconds: float | None) -> None:
+        await self._wait(float("inf") if seconds is None else seconds)
+        raise EngineDown("The engine did not answer.")
+
+    def reset(self) -> None:
+        raise EngineDown("The connection to the engine was lost.")
+
+    close = reset
+
+    def spoil(self, action: Any) -> None:
+        self.reset()
+
+    def wedge(self, ping: Any, seconds: float | None) -> None:
+        self.reset()
+
+    def crash(self, restart_after: float | None) -> None:
+        self._engine.crash()
+        if restart_after is not None:
+            asyncio.get_running_loop().call_later(restart_after, self._engine.restart)
+        raise EngineDown("The engine died.")
+
+
+class EngineFaults:
+    """The rules of one engine, and how often each question was asked."""
+
+    def __init__(self, rules: Iterable[Rule], seed: int) -> None:
+        self.plan = FaultPlan(possible(rules), seed=seed)
+        self._asked: dict[str, int] = {}
+        self._started: float | None = None
+
+    def fate(self, request: GenerationRequest, running: int) -> Fate | None:
+        """Decide what happens to a request; a question is the same call whenever it is asked."""
+        if not self.plan.rules:
+            return None
+        if self._started is None:
+            self._started = self.plan.started = asyncio.get_running_loop().time()
+        call = hex_id(16, *request.keys)
+        self._asked[call] = self._asked.get(call, 0) + 1
+        arrival = Arrival(call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, running))
+        return self.plan.fate(arrival)
+
+    async def before(self, fate: Fate | None, wait: Wait, engine: Crashable) -> None:
+        """Strike before anything is generated."""
+        if fate is not None:
+            site = EngineSite(engine, wait, self.plan.started)
+            for strike in fate.at("before", asyncio.get_running_loop().time()):
+                waiting = strike.action.strike(site, strike.draw)
+                if waiting is not None:
+                    await waiting
+
+    def during(self, fate: Fate | None, generation: Generation) -> Generation:
+        """Strike what is generated, and return what is left of it."""
+        if fate is not None:
+            for strike in fate.at("during", asyncio.get_running_loop().time()):
+                if isinstance(strike.action, Abort):
+                    generation = strike.action.shorten(generation)
+        return generation
+
+
+def possible(rules: Iterable[Rule]) -> list[Rule]:
+    """Refuse rules that need a sandbox or a socket: they would never strike."""
+    kept = checked(rules)
+    for rule in kept:
+        for phase, actions in rule.actions_by_phase.items():
+            for action in actions:
+                if phase != ("during" if isinstance(action, Abort) else "before"):
+                    raise FaultError(
+                        f"{rule.name or action.kind}: {action.kind} in phase {phase!r} strikes at a socket, and an "
+                        "engine object has none; give the rule to FakeSGLangServer"
+                    )
+    return kept

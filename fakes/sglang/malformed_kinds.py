@@ -16,8 +16,6 @@ from sfusion_tools.formats import Format, Toolbox
 from sfusion_tools.formats.argumenttext import ArgumentTextFormat
 from sfusion_tools.formats.callobject import ObjectFormat
 
-__all__ = ["KINDS", "TOOLS", "Call", "CallSample", "Made", "Maker", "Problems", "TextGrade", "expecting"]
-
 Call = dict[str, Any]
 Problems = tuple[tuple[str, str], ...]
 TextGrade = Literal["harmless", "repaired", "lost"]

@@ -2,13 +2,254 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from sfusion.fakes.sglang.keyed_digest import hex_id, pick, whole
-from sfusion.fakes.sglang.templates import BONUS, TANK, TEMPLATES, Template
 from sfusion_tools.errors import MissingExtra
 
-__all__ = ["INSTRUCTION", "SYSTEM_PROMPT", "WordProblem", "problems", "prompts"]
+Numbers = Mapping[str, int]
+
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Template:
+    """One kind of word problem.
+
+    ``text`` contains ``{name}`` and numbers; the pattern that reads a question back is made from the same text, so a
+    solver needs nothing but the question. ``answer`` computes the answer without running ``code``.
+    """
+
+    kind: str
+    text: str
+    ranges: Mapping[str, tuple[int, int, int]]
+    code: Callable[[Numbers], str]
+    answer: Callable[[Numbers], str]
+    thought: str
+    closing: str = "The program printed {result}, and that is what was asked for.\n"
+    facts: Callable[[Numbers], Mapping[str, str]] = field(default=lambda numbers: {})
+    extra_arguments: Mapping[str, str] = field(default_factory=dict)
+
+    def ask(self, name: str, numbers: Numbers) -> str:
+        return self.text.format(name=name, **{key: f"{value:,}" for key, value in numbers.items()})
+
+    def read(self, question: str) -> tuple[str, dict[str, int]] | None:
+        """Return the name and the numbers in a question of this kind; None for any other question."""
+        found = _pattern(self.text).search(question)
+        if found is None:
+            return None
+        groups = found.groupdict()
+        name = groups.pop("name")
+        return name, {key: int(value.replace(",", "")) for key, value in groups.items()}
+
+    def think(self, name: str, numbers: Numbers) -> str:
+        """Return the thinking before the program."""
+        return self._fill(self.thought, name, numbers)
+
+    def close(self, name: str, numbers: Numbers, result: str) -> str:
+        """Return the thinking after the result."""
+        return self._fill(self.closing, name, numbers, result=result)
+
+    def _fill(self, text: str, name: str, numbers: Numbers, **more: str) -> str:
+        known = {key: f"{value:,}" for key, value in numbers.items()}
+        return text.format(name=name, **{**known, **self.facts(numbers), **more})
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    parts: list[str] = []
+    seen: set[str] = set()
+    at = 0
+    for found in _FIELD.finditer(text):
+        parts.append(re.escape(text[at : found.start()]))
+        key = found[1]
+        if key in seen:
+            parts.append(f"(?P={key})")
+        else:
+            parts.append(rf"(?P<{key}>[^\W\d_][\w.'’\- ]*?)" if key == "name" else rf"(?P<{key}>\d[\d,]*)")
+        seen.add(key)
+        at = found.end()
+    parts.append(re.escape(text[at:]))
+    return re.compile("".join(parts))
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines)
+
+
+def _percent(numbers: Numbers) -> int:
+    return numbers["bonus"] * 100 // numbers["last"]
+
+
+def _bonus_facts(numbers: Numbers) -> dict[str, str]:
+    percent, pay = _percent(numbers), numbers["pay"]
+    bonus = pay * percent // 100
+    return {
+        "percent": str(percent),
+        "fraction": str(numbers["bonus"] / numbers["last"]),
+        "plain_pay": str(pay),
+        "pay_bonus": f"{bonus:,}",
+        "total": f"{pay + bonus:,}",
+    }
+
+
+def _bonus_numbers_code(numbers: Numbers) -> str:
+    return _lines(
+        f"total_pay_this_year = {numbers['pay']}",
+        f"bonus_percentage = {_percent(numbers)} / 100",
+        "bonus_this_year = total_pay_this_year * bonus_percentage",
+        "total_income_this_year = total_pay_this_year + bonus_this_year",
+        "print(total_income_this_year)",
+    )
+
+
+BONUS = Template(
+    kind="bonus",
+    text=(
+        "{name} gets a bonus that's the same percentage every year.  Last year he made ${last} and got a ${bonus} "
+        "bonus.  This year he makes ${pay}.  How much will {name} make this year when adding both his total pay and "
+        "bonus together?"
+    ),
+    # _numbers derives the bonus from last year's pay, so that the percentage is a whole number.
+    ranges={"last": (40_000, 180_000, 10_000), "pay": (50_000, 300_000, 10_000)},
+    code=_bonus_numbers_code,
+    answer=lambda n: str(n["pay"] + n["pay"] * (_percent(n) / 100)),
+    facts=_bonus_facts,
+    thought=(
+        "Okay, let's see. {name} gets a bonus that's the same percentage every year. Last year, he made ${last} and "
+        "got a ${bonus} bonus. This year, he makes ${pay}. The question is asking how much he'll make this year when "
+        "adding both his total pay and bonus together.\n\n"
+        "First, I need to figure out the percentage bonus he gets. Since the bonus is the same percentage each year, "
+        "if I can find that percentage based on last year's details, I can apply it to this year's earnings to find "
+        "this year's bonus. Then, I'll add that bonus to his total pay this year.\n\n"
+        "Last year, he earned ${last} and got a ${bonus} bonus. To find the percentage, I can divide the bonus by his "
+        "total earnings. So, {bonus} divided by {last}. Let me calculate that.\n\n"
+        "{bonus} / {last} equals {fraction}, which is {percent}% as a percentage. So, his bonus is {percent}% of his "
+        "pay each year.\n\n"
+        "This year, he makes ${pay}. So, the bonus this year would be {percent}% of {pay}. Let me compute that using "
+        "the code interpreter to ensure accuracy.\n"
+    ),
+    closing=(
+        "So the code shows that {name}'s total income this year would be ${total}. This is consistent with the "
+        "{percent}% bonus on last year's pay of ${last}, which was ${bonus}. Therefore, this year's bonus of "
+        "${pay_bonus} added to his total pay of ${pay} results in a total income of ${total}.\n\n"
+        "I need to verify that there are no other factors at play. The problem states it's a constant percentage bonus "
+        "each year, so there's no mention of changing percentages or other variables. Therefore, applying a "
+        "straightforward percentage of {percent}% on this year's partial salary amount would result in ${pay_bonus}. "
+        "Adding that to his total pay gives ${total}. The calculation is correct and aligns with the question's "
+        "parameters.\n"
+    ),
+    extra_arguments={"executes": "True"},
+)
+
+CHANGE = Template(
+    kind="change",
+    text=(
+        "{name} buys {books} notebooks for ${book} each and {pens} pens for ${pen} each and hands over ${paid}. How "
+        "many dollars does {name} get back?"
+    ),
+    ranges={"books": (2, 9, 1), "book": (3, 8, 1), "pens": (3, 12, 1), "pen": (1, 4, 1), "paid": (130, 200, 10)},
+    code=lambda n: _lines(
+        f"notebooks = {n['books']} * {n['book']}",
+        f"pens = {n['pens']} * {n['pen']}",
+        f"print({n['paid']} - notebooks - pens)",
+    ),
+    answer=lambda n: str(n["paid"] - n["books"] * n["book"] - n["pens"] * n["pen"]),
+    thought=(
+        "The notebooks cost {books} times ${book}, the pens {pens} times ${pen}. What is left of ${paid} is the "
+        "change. I will let the interpreter do the sums.\n"
+    ),
+)
+
+ROAD = Template(
+    kind="road",
+    text=(
+        "{name} drives {first} hours at {slow} miles per hour, rests, and then drives {second} hours at {fast} miles "
+        "per hour. How many miles did {name} drive?"
+    ),
+    ranges={"first": (2, 6, 1), "slow": (30, 50, 5), "second": (1, 5, 1), "fast": (55, 75, 5)},
+    code=lambda n: _lines(
+        f"legs = [({n['first']}, {n['slow']}), ({n['second']}, {n['fast']})]",
+        "print(sum(hours * speed for hours, speed in legs))",
+    ),
+    answer=lambda n: str(n["first"] * n["slow"] + n["second"] * n["fast"]),
+    thought="Two legs: {first} hours at {slow} and {second} hours at {fast}; resting covers no ground. I add them.\n",
+)
+
+EGGS = Template(
+    kind="eggs",
+    text=(
+        "{name} keeps {hens} hens and each of them lays {eggs} eggs a week. The family eats {eaten} eggs a week, and "
+        "the others are sold at {cents} cents an egg. How many dollars does {name} earn in {weeks} weeks?"
+    ),
+    ranges={"hens": (12, 30, 1), "eggs": (4, 6, 1), "eaten": (10, 40, 2), "cents": (25, 60, 5), "weeks": (2, 10, 2)},
+    code=lambda n: _lines(
+        f"sold = {n['hens']} * {n['eggs']} - {n['eaten']}",
+        f"cents = sold * {n['cents']} * {n['weeks']}",
+        "print(cents / 100)",
+    ),
+    answer=lambda n: str((n["hens"] * n["eggs"] - n["eaten"]) * n["cents"] * n["weeks"] / 100),
+    thought=(
+        "{hens} hens lay {eggs} eggs each, {eaten} of them are eaten. The rest is sold at {cents} cents, for {weeks} "
+        "weeks. In dollars that is a hundredth of the cents.\n"
+    ),
+)
+
+SAVINGS = Template(
+    kind="savings",
+    text=(
+        "{name} puts ${weekly} aside every week for {weeks} weeks and then spends a quarter of it on a bicycle. An "
+        "aunt gives {name} another ${gift}. How many dollars does {name} have now?"
+    ),
+    ranges={"weekly": (8, 40, 4), "weeks": (5, 26, 1), "gift": (10, 90, 5)},
+    code=lambda n: _lines(
+        f"saved = {n['weekly']} * {n['weeks']}",
+        "left = saved - saved // 4",
+        f"print(left + {n['gift']})",
+    ),
+    answer=lambda n: str(n["weekly"] * n["weeks"] * 3 // 4 + n["gift"]),
+    thought=(
+        "After {weeks} weeks at ${weekly} there is a sum of which three quarters stay; the aunt's ${gift} come on top. "
+        "Let me run it.\n"
+    ),
+)
+
+SCORES = Template(
+    kind="scores",
+    text=(
+        "{name} scored {a}, {b} and {c} points in three games and wants to have {goal} points on average after four. "
+        "How many points does {name} need in the fourth game?"
+    ),
+    ranges={"a": (10, 30, 1), "b": (10, 30, 1), "c": (10, 30, 1), "goal": (25, 40, 1)},
+    code=lambda n: _lines(f"scores = [{n['a']}, {n['b']}, {n['c']}]", f"print(4 * {n['goal']} - sum(scores))"),
+    answer=lambda n: str(4 * n["goal"] - n["a"] - n["b"] - n["c"]),
+    thought="Four games at {goal} make a total; what {a}, {b} and {c} leave of it is the fourth game.\n",
+)
+
+TANK = Template(
+    kind="tank",
+    text=(
+        "A tank in {name}'s garden holds {full} litres. A tap fills it with {tap} litres a minute while a leak loses "
+        "{leak} litres a minute. How many minutes until {name}'s empty tank is full?"
+    ),
+    # _numbers sets the tank to a multiple of the gain per minute, so that the minutes are whole.
+    ranges={"tap": (12, 30, 1), "leak": (2, 9, 1)},
+    code=lambda n: _lines(
+        "minutes = level = 0",
+        f"while level < {n['full']}:",
+        f"    level += {n['tap']} - {n['leak']}",
+        "    minutes += 1",
+        "print(minutes)",
+    ),
+    answer=lambda n: str(n["full"] // (n["tap"] - n["leak"])),
+    thought="Every minute {tap} litres come and {leak} go. I will simulate it until {full} litres are reached.\n",
+)
+
+TEMPLATES = (BONUS, CHANGE, ROAD, EGGS, SAVINGS, SCORES, TANK)
+
 
 SYSTEM_PROMPT = (
     "You are a math expert. You are given a question and you need to solve it step by step. Reasoning step by step "

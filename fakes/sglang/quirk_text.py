@@ -16,8 +16,6 @@ from typing import Any
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion_tools.formats.literal import is_json_tree
 
-__all__ = ["QuirkError", "QuirkStream", "TokenQuirkStream", "ToolTable", "from_objects", "held", "literal"]
-
 
 class QuirkError(Exception):
     """Raised where sglang's parser raises: the request ends without any of its calls."""

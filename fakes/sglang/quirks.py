@@ -1,4 +1,4 @@
-"""The quirks of sglang's own tool-call parsers, for ``quirks: sglang``: what they lose, cut or count wrongly.
+"""The parsers of a server: our own, or for ``quirks: sglang`` imitations of sglang's, with what they lose or cut.
 
     sglang_parse("hermes", text, tools)      # Extract(content, pieces): the non-streaming parse
     quirk_stream("hermes", tools)            # an object with feed(delta) and finish(reason): the streaming parse
@@ -10,12 +10,15 @@ docs/tool-call-formats.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sfusion.fakes.errors import BadValue
-from sfusion.fakes.sglang.calls import CallStream, Extract
+from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallStream, Extract, OwnParser
 from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable
+from sfusion.fakes.sglang.reasoning import PARSERS, Harmony, Reasoning
+from sfusion_tools.errors import near
+from sfusion_tools.formats import get_format
 
 __all__ = ["QuirkError", "QuirkParser", "held_by_client", "quirk_stream", "sglang_parse"]
 
@@ -70,3 +73,39 @@ def held_by_client(form: str, chunks: Iterable[str], tools: Sequence[Any]) -> tu
             name, arguments = calls.get(piece.index, (None, ""))
             calls[piece.index] = (name or piece.name, arguments + piece.arguments)
     return content, [calls[index] for index in sorted(calls)]
+
+
+Quirks = Literal["sglang"] | None
+
+
+def call_parser(name: str | None, quirks: Quirks = None) -> CallParser | None:
+    """Return the parser of a format; without a name, calls stay in the text, as in sglang."""
+    if name is None:
+        return None
+    if quirks == "sglang":
+        return QuirkParser(get_format(name).name)
+    return OwnParser(get_format(name))
+
+
+def reasoning_parser(name: str | None, quirks: Quirks = None) -> Reasoning | Harmony | None:
+    """Return the reasoning parser of a name; without one, thinking stays in the text."""
+    if name is None:
+        return None
+    if name not in PARSERS:
+        raise ValueError(f"There is no reasoning parser {name!r}: {near(name, PARSERS)}")
+    return Harmony(waits=True) if name == "gpt-oss" and quirks == "sglang" else PARSERS[name]
+
+
+def array_parser() -> CallParser:
+    """Return the parser of the plain JSON that constrained decoding gives."""
+    return ArrayParser()
+
+
+def is_written_as_array(name: str | None) -> bool:
+    """Return whether a forced call is a plain JSON array, because the format has no grammar."""
+    return name is None or not dialect_of(name).has_grammar
+
+
+def shown_name(name: str | None) -> str | None:
+    """Return the name in ``/model_info``, where deprecated names are replaced."""
+    return None if name is None else dialect_of(name).shown_name or get_format(name).name

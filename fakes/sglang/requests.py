@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sfusion.fakes.errors import BadValue
@@ -35,6 +35,10 @@ class GenerateCall:
     messages: tuple[Mapping[str, Any], ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
     constraint: Constraint = field(default_factory=Constraint)
+
+
+CALL_OPTIONS = frozenset(field.name for field in fields(GenerateCall)) - {"messages", "tools", "constraint"}
+"""What a caller can set; the rest comes from a chat request."""
 
 
 def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[GenerationRequest]:

@@ -13,31 +13,29 @@ from urllib.parse import parse_qs
 from pydantic import Field, TypeAdapter
 
 from sfusion.fakes.errors import EngineRefused
-from sfusion.fakes.sglang.answer_parts import (
+from sfusion.fakes.sglang.calls import CallPiece
+from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
+from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
+from sfusion.fakes.sglang.completions import (
     DONE,
     EVENT_STREAM,
+    CompletionStream,
+    CompletionView,
+    StreamAborted,
+    completion_body,
     error_answer,
     error_event,
     event,
+    is_error,
     native_error,
     native_error_event,
 )
-from sfusion.fakes.sglang.bodies import (
-    AbortReq,
-    ContinueGenerationReqInput,
-    GenerateReqInput,
-    ParseFunctionCallReq,
-    PauseGenerationReqInput,
-)
-from sfusion.fakes.sglang.calls import CallPiece
-from sfusion.fakes.sglang.chat import ChatStream, ChatView, StreamAborted, chat_body, is_error
-from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
-from sfusion.fakes.sglang.completions import CompletionStream, CompletionView, completion_body
 from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.generation import StreamProgress
 from sfusion.fakes.sglang.keyed_digest import hex_id
-from sfusion.fakes.sglang.parsers import (
+from sfusion.fakes.sglang.protocol import JsonObject
+from sfusion.fakes.sglang.quirks import (
     Quirks,
     array_parser,
     call_parser,
@@ -45,10 +43,17 @@ from sfusion.fakes.sglang.parsers import (
     reasoning_parser,
     shown_name,
 )
-from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Reasoning
 from sfusion.fakes.sglang.requests import GenerateCall
-from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
+from sfusion.fakes.sglang.schema import (
+    AbortReq,
+    ChatCompletionRequest,
+    CompletionRequest,
+    ContinueGenerationReqInput,
+    GenerateReqInput,
+    ParseFunctionCallReq,
+    PauseGenerationReqInput,
+)
 from sfusion.fakes.sglang.validation import (
     Invalid,
     Unanswerable,
@@ -362,7 +367,7 @@ class Handlers:
             call = completion_call(body)
         except ValueError as error:
             return error_answer(str(error))
-        view = CompletionView(body, int(time.time()), self._engine.tokenizer, self._model.report_cache)
+        view = CompletionView(body, int(time.time()), self._model.report_cache, self._engine.tokenizer)
         if body.stream:
             return await self._streamed(call, CompletionStream(view, self._engine.incremental_streaming))
         return await self._whole(call, lambda outputs: completion_body(view, outputs))

@@ -1,4 +1,4 @@
-"""The request bodies of the OpenAI routes, as pydantic models.
+"""The request bodies of all routes, as pydantic models.
 
 Validation errors of the real server quote the names of models in unions, validators and fields, so these have the same
 names, types and order. Fields that a fake cannot use are here because the real server refuses wrong values for them.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.dataclasses import dataclass
+
+from sfusion.fakes.sglang.requests import CALL_OPTIONS, GenerateCall
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Role = Literal["system", "assistant", "tool", "function", "developer", "latest_reminder"]
@@ -321,3 +324,57 @@ class CompletionRequest(BaseModel):
         if value <= 0:
             raise ValueError("max_tokens must be positive")
         return value
+
+
+@dataclass(config=ConfigDict(extra="ignore"))
+class GenerateReqInput:
+    """The body of ``/generate``."""
+
+    rid: str | list[str] | None = None
+    text: list[str] | str | None = None
+    input_ids: list[list[int]] | list[int] | None = None
+    input_embeds: list[list[list[float]]] | list[list[float]] | None = None
+    sampling_params: list[dict[str, Any]] | dict[str, Any] | None = None
+    return_logprob: list[bool] | bool | None = None
+    logprob_start_len: list[int] | int | None = None
+    top_logprobs_num: list[int] | int | None = None
+    token_ids_logprob: list[list[int]] | list[int] | None = None
+    return_text_in_logprobs: bool = False
+    stream: bool = False
+    return_hidden_states: bool = False
+    return_routed_experts: bool = False
+    session_params: dict[str, Any] | None = None
+    lora_path: list[str | None] | str | None = None
+    priority: int | None = None
+    return_prompt_token_ids: bool = False
+
+    def call(self) -> GenerateCall:
+        return GenerateCall(**{name: getattr(self, name) for name in CALL_OPTIONS})
+
+
+@dataclass(config=ConfigDict(extra="ignore"))
+class AbortReq:
+    """The body of ``/abort_request``."""
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+@dataclass(config=ConfigDict(extra="ignore"))
+class PauseGenerationReqInput:
+    """The body of ``/pause_generation``."""
+
+    mode: str = "abort"
+
+
+@dataclass(config=ConfigDict(extra="ignore"))
+class ContinueGenerationReqInput:
+    """The body of ``/continue_generation``."""
+
+
+class ParseFunctionCallReq(BaseModel):
+    """The body of ``/parse_function_call``."""
+
+    text: str
+    tools: list[Tool]
+    tool_call_parser: str | None = None

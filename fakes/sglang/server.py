@@ -2,36 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, Self, TypeVar, Unpack
 
 from sfusion.fakes.errors import UnsafeBindError
 from sfusion.fakes.faults import Rule
-from sfusion.fakes.sglang.app import SGLangApp
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.faults import engine_rules, split
-from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
-from sfusion.fakes.sglang.parsers import Quirks
+from sfusion.fakes.sglang.policies import Gsm8kSolver
 from sfusion.fakes.sglang.protocol import Policy
-from sfusion.fakes.sglang.routes import ModelInfo
-from sfusion.fakes.wire import Access, AdminRoutes, Answer, EventSink, Request, Served, WireServer
-from sfusion.fakes.wire.metrics import queue_family
+from sfusion.fakes.sglang.quirks import Quirks
+from sfusion.fakes.sglang.routes import Handlers, ModelInfo, refused
+from sfusion.fakes.wire import (
+    MARK,
+    Answer,
+    Execution,
+    Request,
+    Routes,
+    Served,
+    ServerOptions,
+    Subject,
+    Visit,
+    WireServer,
+    digest_of,
+)
+from sfusion.fakes.wire.app import Handler
+from sfusion.fakes.wire.served import queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
+
+T = TypeVar("T")
+
+_WORK = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
+_PINGS = frozenset({"/health", "/health_generate"})
+_RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]+)"')
+
+
+class SGLangApp:
+    """Serves an engine."""
+
+    def __init__(self, engine: FakeSGLang, model: ModelInfo) -> None:
+        self.engine = engine
+        self.handlers = Handlers(engine, model)
+        self._routes: Routes[Handler] = Routes(self.handlers.table)
+        self.paths = self._routes.paths
+
+    def visit(self, request: Request) -> SGLangVisit:
+        return SGLangVisit(self, request)
+
+    def failure(self, error: Exception) -> Answer:
+        """Starlette's plain 500."""
+        return Answer.text("Internal Server Error", status=500)
+
+    def find(self, request: Request) -> Handler | Answer:
+        """The handler of a request, or the answer that there is none."""
+        if request.path.startswith("/v1/models/") and request.path != "/v1/models/":
+            if request.method == "GET":
+                return self.handlers.model
+            return Answer.json({"detail": "Method Not Allowed"}, status=405, headers=(("allow", "GET"),))
+        return self._routes.find(request.method, request.path, host=request.host, query=request.query)
+
+
+class SGLangVisit(Visit):
+    """One request. Only generating is work; a call is known by its mark, its rid, or its body."""
+
+    def __init__(self, app: SGLangApp, request: Request) -> None:
+        super().__init__(request)
+        self._app = app
+        self.ping = request.path in _PINGS
+
+    def describe(self) -> Subject:
+        request = self.request
+        if request.path not in _WORK or request.method not in ("POST", "PUT"):
+            return Subject(f"{request.method} {request.path}", work=False)
+        text = request.body.decode("utf-8", "replace")
+        mark, rid = MARK.search(text), _RID.search(request.body)
+        call = mark[1] if mark else rid[1].decode() if rid else digest_of(request.body)
+        return Subject(call, code=text)
+
+    async def answer(self, execution: Execution) -> Answer:
+        request = self.request
+        handler = self._app.find(request)
+        if isinstance(handler, Answer):
+            return handler
+        execution.started()
+        gone = request.gone() if request.gone is not None else None
+        try:
+            answer = await _unless(gone, handler(request))
+            if answer.stream is not None:
+                answer.stream = _pieces(gone, answer.stream)
+            return answer
+        except Exception as error:
+            meant = refused(error)
+            if meant is None:
+                raise
+            return meant
+        finally:
+            # A stream has only begun, but its request is accepted, which is what can be counted here.
+            execution.finished()
+
+
+async def _unless(gone: asyncio.Future[None] | None, work: Awaitable[T]) -> T:
+    """Do some work, but stop when the client disconnects, as sglang does."""
+    task = asyncio.current_task()
+    if gone is None or task is None:
+        return await work
+
+    def leave(_: object) -> None:
+        task.cancel()
+
+    gone.add_done_callback(leave)
+    try:
+        return await work
+    finally:
+        gone.remove_done_callback(leave)
+
+
+async def _pieces(gone: asyncio.Future[None] | None, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A stream that ends when the client disconnects, and always closes its source."""
+    try:
+        while True:
+            try:
+                piece = await _unless(gone, anext(stream))
+            except StopAsyncIteration:
+                return
+            yield piece
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
 
 
 class _EngineServer(WireServer):
     """A server that crashes and restarts together with its engine."""
 
-    engine: FakeSGLang
+    app: SGLangApp
 
     def crash(self, *, restart_after: float | None = None) -> None:
         super().crash(restart_after=restart_after)
-        self.engine.crash()
+        self.app.engine.crash()
 
     async def restart(self) -> None:
-        self.engine.restart()
+        self.app.engine.restart()
         await super().restart()
 
 
@@ -47,31 +162,24 @@ class FakeSGLangServer(Served):
         self,
         policy: Policy | FakeSGLang | None = None,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
         tool_call_parser: str | None = "qwen25",
         reasoning_parser: str | None = None,
         quirks: Quirks = None,
         model: str = "fake-model",
         report_cache: bool = False,
-        faults: Iterable[Rule | Mapping[str, Any]] = (),
-        seed: int = 0,
-        token: str | None = None,
-        require_token: bool = False,
-        allow_remote: bool = False,
-        allow_hosts: Iterable[str] = (),
-        allow_origins: Iterable[str] = (),
-        journal: EventSink | None = None,
-        access_log: Callable[[str], None] | None = None,
+        **options: Unpack[ServerOptions],
     ) -> None:
-        if not allow_remote and not is_loopback(host):
+        host = options.get("host", "127.0.0.1")
+        if not options.get("allow_remote") and not is_loopback(host):
             raise UnsafeBindError(
                 f"{host} can be reached from other machines; give allow_remote (--allow-remote) if that is intended"
             )
         if isinstance(policy, FakeSGLang):
             self.engine = policy
         else:
-            self.engine = FakeSGLang(policy or Gsm8kSolver(), format=tool_call_parser or "qwen25", seed=seed)
+            self.engine = FakeSGLang(
+                policy or Gsm8kSolver(), format=tool_call_parser or "qwen25", seed=options.get("seed", 0)
+            )
         self.info = ModelInfo(
             name=model,
             tool_call_parser=tool_call_parser,
@@ -80,31 +188,12 @@ class FakeSGLangServer(Served):
             report_cache=report_cache,
         )
         self.app = SGLangApp(self.engine, self.info)
-        self.app.admin = AdminRoutes(self, {("PUT", "step"): self._set_step})
-        self.rules: list[Rule] = engine_rules(list(faults))
+        self.rules: list[Rule] = engine_rules(list(options.get("faults", ())))
         at_socket, in_engine = split(self.rules)
         if in_engine:
             self.engine.set_faults(in_engine)
-        access = Access(
-            host,
-            token=token,
-            require_token=require_token,
-            allow_remote=allow_remote,
-            allow_hosts=allow_hosts,
-            allow_origins=allow_origins,
-        )
-        server = _EngineServer(
-            self.app,
-            host=host,
-            port=port,
-            rules=at_socket,
-            seed=seed,
-            journal=journal,
-            access_log=access_log,
-            access=access,
-        )
-        server.engine = self.engine
-        super().__init__(server)
+        admin = {("PUT", "step"): self._set_step}
+        super().__init__(server_of(self, self.app, at_socket, options, routes=admin, kind=_EngineServer))
 
     async def start(self) -> Self:
         self.app.handlers.exiting = False

@@ -1,12 +1,49 @@
-"""The state of the engine: requests running and waiting, counters, and whether it is up."""
+"""The state of the engine: requests running and waiting, counters, prefix cache, and how long everything takes."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
 
-from sfusion.fakes.sglang.cache import PrefixCache
+from sfusion.fakes.sglang.keyed_digest import Key, draw
 from sfusion.fakes.sglang.protocol import Finish
+
+_BLOCK = 16
+
+
+class PrefixCache:
+    """Remembers the prefixes that were served, by digests of blocks, so that only new text takes memory."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def match(self, ids: Sequence[int]) -> int:
+        """Return how many leading tokens are known; never all of them, as the last one must be computed."""
+        known = 0
+        for number, block in enumerate(_blocks(ids), start=1):
+            if block not in self._seen:
+                break
+            known = number * _BLOCK
+        return min(known, max(len(ids) - 1, 0))
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Remember a sequence and all its prefixes."""
+        self._seen.update(_blocks(ids))
+
+    def clear(self) -> None:
+        self._seen.clear()
+
+
+def _blocks(ids: Sequence[int]) -> Iterator[bytes]:
+    before = b""
+    for start in range(0, len(ids) - _BLOCK + 1, _BLOCK):
+        block = struct.pack(f"<{_BLOCK}q", *ids[start : start + _BLOCK])
+        before = blake2b(before + block, digest_size=16).digest()
+        yield before
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +148,46 @@ class State:
         self.restarts += 1
 
     def snapshot(self) -> EngineSnapshot:
-        return EngineSnapshot(
-            up=self.up,
-            paused=self.paused,
-            running=self.running,
-            waiting=len(self.waiting),
-            finished=self.finished,
-            aborted=self.aborted,
-            refused=self.refused,
-            failed=self.failed,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            restarts=self.restarts,
-        )
+        named = {field.name: getattr(self, field.name) for field in fields(EngineSnapshot)}
+        return EngineSnapshot(**named | {"waiting": len(self.waiting)})
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A latency model; all zero by default, so that tests do not wait.
+
+    ``first_token`` seconds plus ``per_prompt_token`` for each prompt token not in the cache, then ``per_token`` for
+    each further token. ``load`` stretches both: with k requests running they take 1 + load * (k - 1) times as long.
+    ``spread`` is the sigma of a log-normal factor drawn for each request from its keys.
+    """
+
+    first_token: float = 0.0
+    per_token: float = 0.0
+    per_prompt_token: float = 0.0
+    load: float = 0.0
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"latency: {name} must be a finite number of at least 0, found {value}")
+
+    def factor(self, running: int, *keys: Key) -> float:
+        """Return how much slower this request is than an average one without load."""
+        luck = math.exp(self.spread * _normal(*keys)) if self.spread else 1.0
+        return luck * (1.0 + self.load * max(running - 1, 0))
+
+    def to_first_token(self, new_prompt_tokens: int, factor: float) -> float:
+        """Return the seconds from the request to its first token."""
+        return factor * (self.first_token + self.per_prompt_token * new_prompt_tokens)
+
+    def for_tokens(self, count: int, factor: float) -> float:
+        """Return the seconds that ``count`` further tokens take."""
+        return factor * self.per_token * count
+
+
+def _normal(*keys: Key) -> float:
+    # The Box-Muller transform.
+    one, two = draw(*keys, "normal", 1), draw(*keys, "normal", 2)
+    return math.sqrt(-2.0 * math.log(1.0 - one)) * math.cos(2.0 * math.pi * two)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sfusion.fakes.errors import BrokenStream, PortTaken, WireError
 from sfusion.fakes.wire.access import Access, is_admin
-from sfusion.fakes.wire.admin import AdminRoutes
 from sfusion.fakes.wire.app import (
     MARK,
     App,
     Execution,
     PlainVisit,
     Request,
+    Routes,
     Subject,
     Visit,
     WireApp,
@@ -20,8 +20,7 @@ from sfusion.fakes.wire.app import (
 from sfusion.fakes.wire.core import EventSink, WorkEvents
 from sfusion.fakes.wire.ledger import CallRecord, Ledger
 from sfusion.fakes.wire.message import Answer, dump_json
-from sfusion.fakes.wire.routes import Routes
-from sfusion.fakes.wire.served import Served
+from sfusion.fakes.wire.served import AdminRoutes, Served, ServerOptions
 from sfusion.fakes.wire.server import WireServer
 
 __all__ = [
@@ -40,6 +39,7 @@ __all__ = [
     "Request",
     "Routes",
     "Served",
+    "ServerOptions",
     "Subject",
     "Visit",
     "WireApp",

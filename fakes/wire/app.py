@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from urllib.parse import quote, unquote
 
 from sfusion.fakes.wire.message import Answer
 
@@ -76,23 +76,33 @@ class Execution(Protocol):
         """The work has no result; write why to the journal."""
 
 
-class Visit(Protocol):
-    """One request to an app, with what the app learns about it. The server calls each method at most once."""
+class Visit(ABC):
+    """One request to an app, with what the app learns about it. The server calls each method at most once.
 
-    reads_body: bool
-    """The body must be read before the request can be answered."""
-    ping: bool
-    """This is the health check, which a wedged server may still answer."""
+    By default every POST is work, everyone is admitted, and content faults change nothing.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.reads_body = request.method in ("POST", "PUT", "PATCH")
+        """The body must be read before the request can be answered."""
+        self.ping = False
+        """This is the health check, which a wedged server may still answer."""
 
     def describe(self) -> Subject | None:
         """Say what the request is about, once its body is there; None (admin) exempts it from faults and ledger."""
+        body = self.request.body
+        return Subject(call_of(body.decode("utf-8", "replace"), body), work=self.request.method == "POST")
 
     async def admit(self) -> Answer | None:
         """Admit a request for work, now or later, or turn it away with an answer."""
+        return None
 
     def leave(self) -> None:
         """End a request that was admitted."""
+        return
 
+    @abstractmethod
     async def answer(self, execution: Execution) -> Answer:
         """Return the answer when nothing goes wrong; exceptions become the app's ``failure``."""
 
@@ -101,6 +111,10 @@ class Visit(Protocol):
 
         ``answer`` is None when nothing was executed.
         """
+        return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
+
+
+PlainVisit = Visit
 
 
 class App(Protocol):
@@ -141,36 +155,22 @@ def call_of(text: str, body: bytes) -> str:
 Handler = Callable[[Request], Awaitable[Answer]]
 
 
-class PlainVisit(ABC):
-    """Defaults for a visit: every POST is work, everyone is admitted, content faults change nothing."""
+class AdminVisit(Visit):
+    """A request to an admin route, which faults never strike."""
 
-    __slots__ = ("ping", "reads_body", "request")
+    def __init__(self, request: Request, admin: Callable[[Request], Answer]) -> None:
+        super().__init__(request)
+        self.reads_body = True
+        self._admin = admin
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.reads_body = request.method in ("POST", "PUT", "PATCH")
-        self.ping = False
-
-    def describe(self) -> Subject | None:
-        body = self.request.body
-        return Subject(call_of(body.decode("utf-8", "replace"), body), work=self.request.method == "POST")
-
-    async def admit(self) -> Answer | None:
+    def describe(self) -> None:
         return None
 
-    def leave(self) -> None:
-        return None
-
-    @abstractmethod
-    async def answer(self, execution: Execution) -> Answer: ...
-
-    def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
-        return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
+    async def answer(self, execution: Execution) -> Answer:
+        return self._admin(self.request)
 
 
-class _HandlerVisit(PlainVisit):
-    __slots__ = ("_handler",)
-
+class _HandlerVisit(Visit):
     def __init__(self, request: Request, handler: Handler) -> None:
         super().__init__(request)
         self._handler = handler
@@ -194,3 +194,39 @@ class WireApp:
     def failure(self, error: Exception) -> Answer:
         """Starlette's plain 500."""
         return Answer.text("Internal Server Error", status=500)
+
+
+H = TypeVar("H")
+
+_NOT_FOUND = b'{"detail":"Not Found"}'
+_NOT_ALLOWED = b'{"detail":"Method Not Allowed"}'
+_SAFE_IN_LOCATION = ":/%#?=@[]!$&'()*+,"
+
+
+class Routes(Generic[H]):
+    """A table ``{path: {method: handler}}`` of exact paths; a handler can be any object."""
+
+    def __init__(self, table: Mapping[str, Mapping[str, H]]) -> None:
+        self._table = {path: dict(methods) for path, methods in table.items()}
+
+    @property
+    def paths(self) -> frozenset[str]:
+        return frozenset(self._table)
+
+    def find(self, method: str, path: str, *, host: str, query: str = "") -> H | Answer:
+        """The handler, or the answer that there is none. ``host`` is the Host header, or the server's address."""
+        methods = self._table.get(path)
+        if methods is None:
+            return self._elsewhere(path, host, query)
+        handler = methods.get(method)
+        if handler is None:
+            return Answer(status=405, body=_NOT_ALLOWED, headers=(("allow", ", ".join(sorted(methods))),))
+        return handler
+
+    def _elsewhere(self, path: str, host: str, query: str) -> Answer:
+        other = path.rstrip("/") if path.endswith("/") else path + "/"
+        if path != "/" and other in self._table:
+            url = f"http://{host}{other}" + (f"?{query}" if query else "")
+            location = quote(url, safe=_SAFE_IN_LOCATION)
+            return Answer(status=307, content_type=None, late_headers=(("location", location),))
+        return Answer(status=404, body=_NOT_FOUND)

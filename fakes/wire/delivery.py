@@ -14,8 +14,6 @@ from sfusion.fakes.wire.message import Answer, chunk, render_head
 class Delivery:
     """Sends the answer to one request."""
 
-    __slots__ = ("_announce_close", "_connection", "_head_only")
-
     def __init__(self, connection: Connection, *, head_only: bool, announce_close: bool) -> None:
         self._connection = connection
         self._head_only = head_only
@@ -33,8 +31,8 @@ class Delivery:
                 await connection.drained()
             return
         self._write(head)
-        if not self._head_only:
-            await self._stream(answer)
+        if not self._head_only and await self._stream(answer, Spoilage()):
+            self._connection.finish()
 
     async def send_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
         """Send it as the spoilage says; return how the caller must end the connection, None if it stays open."""
@@ -50,27 +48,12 @@ class Delivery:
         if self._head_only or answer.stream is not None:
             if spoilage.pause:
                 await asyncio.sleep(spoilage.pause)
-            return None if self._head_only else await self._stream_spoiled(answer, spoilage)
+            return None if self._head_only else await self._stream(answer, spoilage)
         size = len(answer.body) if spoilage.cut is None else part(spoilage.cut, len(answer.body))
         await self._write_slowly(answer.body[:size], spoilage)
         return None if spoilage.cut is None else spoilage.ending
 
-    async def _stream(self, answer: Answer) -> None:
-        assert answer.stream is not None
-        try:
-            async for piece in answer.stream:
-                if self._connection.lost:
-                    break
-                if piece:
-                    self._write(chunk(piece) if answer.chunked else piece)
-                    await self._connection.drained()
-        except BrokenStream:
-            self._connection.finish()
-            return
-        if answer.chunked:
-            self._write(chunk(b""))
-
-    async def _stream_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
+    async def _stream(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
         """A share below 1 is one of the content, if the app knows it, or of the length, or of the first piece."""
         assert answer.stream is not None
         left = spoilage.cut

@@ -25,32 +25,6 @@ _AT_ONCE = 32 * 1024
 class Exchange:
     """Serves one request. It is the ``Execution`` that the app reports to, and the site that faults act on."""
 
-    __slots__ = (
-        "_answer",
-        "_attempt",
-        "_begun",
-        "_call",
-        "_connection",
-        "_core",
-        "_delivered",
-        "_delivery",
-        "_ended",
-        "_failed",
-        "_fate",
-        "_fault",
-        "_over",
-        "_phase",
-        "_ran",
-        "_release",
-        "_request",
-        "_retry_after",
-        "_rule",
-        "_spoiled",
-        "_told",
-        "_visit",
-        "_work",
-    )
-
     def __init__(
         self, core: ServerCore, connection: Connection, request: Request, visit: Visit, delivery: Delivery
     ) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MOST_CALLS = 100_000
+_COUNTS = (
+    *("arrived", "started", "finished", "in_flight", "executing"),
+    *("peak_in_flight", "peak_executing", "connections", "requests"),
+)
 
 
 @dataclass(slots=True)
@@ -22,12 +26,7 @@ class CallRecord:
     """HTTP statuses sent, in order; 0 for an attempt that got none."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "arrived": self.arrived,
-            "started": self.started,
-            "finished": self.finished,
-            "statuses": list(self.statuses),
-        }
+        return asdict(self)
 
 
 class Ledger:
@@ -115,15 +114,7 @@ class Ledger:
     def snapshot(self, *, calls: bool = True) -> dict[str, Any]:
         """Everything as plain data."""
         data: dict[str, Any] = {
-            "arrived": self.arrived,
-            "started": self.started,
-            "finished": self.finished,
-            "in_flight": self.in_flight,
-            "executing": self.executing,
-            "peak_in_flight": self.peak_in_flight,
-            "peak_executing": self.peak_executing,
-            "connections": self.connections,
-            "requests": self.requests,
+            **{name: getattr(self, name) for name in _COUNTS},
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
             "strikes": dict(self.strikes),
         }

@@ -1,20 +1,53 @@
-"""Running a fake: inside a running loop, or beside synchronous code in its own thread."""
+"""Running a fake, inside a running loop or beside synchronous code, with its options, admin routes and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, Self, TypedDict, TypeVar
 
+from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults import Rule, read_rules
+from sfusion.fakes.wire.access import ADMIN, LONGEST_BODY, Access
+from sfusion.fakes.wire.app import App, Request
+from sfusion.fakes.wire.core import EventSink
 from sfusion.fakes.wire.ledger import Ledger
-from sfusion.fakes.wire.metrics import server_families
+from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.server import WireServer
-from sfusion_tools.exposition import MetricFamily, render
+from sfusion_tools._version import __version__
+from sfusion_tools.bounded_input import parse_json
+from sfusion_tools.errors import InputError, YamlError
+from sfusion_tools.exposition import CONTENT_TYPE, MetricFamily, by_label, render, single
+from sfusion_tools.marked_yaml import Marked, YamlLimits, YamlPlace, parse_marked
 
 T = TypeVar("T")
+Route = Callable[[Request], Answer]
+
+
+class ServerOptions(TypedDict, total=False):
+    """The keywords that every fake with a server takes."""
+
+    faults: Iterable[Rule | Mapping[str, Any]]
+    seed: int
+    """Of every random decision; 0 by default."""
+    host: str
+    port: int
+    """0, the default, is any free port."""
+    token: str | None
+    require_token: bool
+    """Every request but the ping needs the token."""
+    allow_remote: bool
+    """It may listen where other machines can reach it."""
+    allow_hosts: Iterable[str]
+    """Further names of the server."""
+    allow_origins: Iterable[str]
+    """Web pages that may use it."""
+    journal: EventSink | None
+    """Receives what happens, event by event."""
+    access_log: Callable[[str], None] | None
+    """Receives a line per request."""
 
 
 class Served:
@@ -42,9 +75,7 @@ class Served:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.stop(grace=1.0)
 
     def __enter__(self) -> Self:
@@ -57,9 +88,7 @@ class Served:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
             try:
@@ -161,6 +190,47 @@ class Served:
         return self._thread.wait_for(_later(action))
 
 
+def server_of(
+    fake: Served,
+    app: App,
+    rules: Iterable[Rule],
+    options: ServerOptions,
+    *,
+    runs_code: bool = False,
+    realm: str = "sfusion",
+    routes: Mapping[tuple[str, str], Route] | None = None,
+    kind: type[WireServer] = WireServer,
+    **more: Any,
+) -> WireServer:
+    """Make the server of a fake; ``routes`` are admin routes of its own, ``more`` are arguments of its ``kind``."""
+    unknown = options.keys() - ServerOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{type(fake).__name__} got an unexpected keyword argument {min(unknown)!r}")
+    host = options.get("host", "127.0.0.1")
+    access = Access(
+        host,
+        token=options.get("token"),
+        require_token=options.get("require_token", False),
+        runs_code=runs_code,
+        allow_remote=options.get("allow_remote", False),
+        allow_hosts=options.get("allow_hosts", ()),
+        allow_origins=options.get("allow_origins", ()),
+        realm=realm,
+    )
+    return kind(
+        app,
+        host=host,
+        port=options.get("port", 0),
+        rules=rules,
+        seed=options.get("seed", 0),
+        journal=options.get("journal"),
+        access_log=options.get("access_log"),
+        access=access,
+        admin=AdminRoutes(fake, routes or {}).answer,
+        **more,
+    )
+
+
 async def _later(action: Callable[[], T]) -> T:
     return action()
 
@@ -194,3 +264,121 @@ class _LoopThread:
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+
+
+_LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)
+_LONGEST_DETAIL = 1000
+
+
+class AdminRoutes:
+    """Answers admin requests about one fake, which may add routes of its own."""
+
+    def __init__(self, fake: Served, more: Mapping[tuple[str, str], Route]) -> None:
+        self._fake = fake
+        self._routes: dict[tuple[str, str], Route] = {
+            ("GET", "state"): self._state,
+            ("GET", "faults"): self._faults,
+            ("PUT", "faults"): self._set_faults,
+            ("DELETE", "faults"): self._clear_faults,
+            ("GET", "ledger"): self._ledger,
+            ("GET", "metrics"): self._metrics,
+            ("POST", "reset"): self._reset,
+            **more,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        if request.rest is not None or len(request.body) > LONGEST_BODY:
+            return replace(_problem(f"the body is larger than {LONGEST_BODY:,} bytes", 413), close=True)
+        name = request.path.removeprefix(ADMIN)
+        route = self._routes.get((request.method, name))
+        if route is not None:
+            return route(request)
+        methods = sorted(method for method, route_name in self._routes if route_name == name)
+        if methods:
+            return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
+        known = ", ".join(sorted({route_name for _, route_name in self._routes}))
+        return Answer.json({"detail": f"there is no {request.path}; under {ADMIN} there are: {known}"}, 404)
+
+    def _state(self, request: Request) -> Answer:
+        return Answer.json(self._fake.state())
+
+    def _faults(self, request: Request) -> Answer:
+        return Answer.json(self._fake.faults())
+
+    def _set_faults(self, request: Request) -> Answer:
+        seed = None
+        try:
+            source = self._read(request.body)
+            if isinstance(source.data, dict) and "seed" in source.data:
+                seed = source.data.pop("seed")
+                if not isinstance(seed, int) or isinstance(seed, bool):
+                    raise FaultError(f"seed must be a whole number, found {seed!r}")
+            rules = self._fake.read_faults(source, where="body")
+        except (FaultError, YamlError) as error:
+            return _problem(str(error), 422)
+        self._fake.set_faults(rules, seed=seed)
+        return self._faults(request)
+
+    @staticmethod
+    def _read(body: bytes) -> Marked:
+        try:
+            return Marked(parse_json(body, "body"), {(): YamlPlace("body", 1)})
+        except InputError:
+            return parse_marked(body.decode("utf-8", "replace"), "body", _LIMITS)
+
+    def _clear_faults(self, request: Request) -> Answer:
+        self._fake.set_faults([])
+        return self._faults(request)
+
+    def _ledger(self, request: Request) -> Answer:
+        return Answer.json(self._fake.ledger.snapshot(calls="calls=0" not in request.query.split("&")))
+
+    def _metrics(self, request: Request) -> Answer:
+        return Answer.text(self._fake.metrics(), content_type=CONTENT_TYPE)
+
+    def _reset(self, request: Request) -> Answer:
+        self._fake.forget()
+        return Answer.json(self._fake.state())
+
+
+def _problem(text: str, status: int) -> Answer:
+    """An error, in which what was found is not repeated at any length."""
+    return Answer.json({"detail": text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " ..."}, status)
+
+
+def server_families(kind: str, server: WireServer, *, strikes: Mapping[str, int]) -> list[MetricFamily]:
+    """The metrics of a server; call this in its loop, whose clock measures the uptime."""
+    ledger = server.ledger
+    answers = [
+        ({"method": method, "route": route, "status": str(status) if status else "none"}, float(count))
+        for (method, route, status), count in sorted(ledger.answers.items())
+    ]
+    families = [
+        MetricFamily(
+            "sfusion_server_info", "gauge", "What serves this page.", [({"kind": kind, "version": __version__}, 1.0)]
+        ),
+        single(
+            "sfusion_server_uptime_seconds",
+            "gauge",
+            "Seconds since it began to listen, in its own time.",
+            server.now() - server.started,
+        ),
+        MetricFamily(
+            "sfusion_server_requests_total", "counter", "Requests that ended; status none: without an answer.", answers
+        ),
+        by_label("sfusion_server_faults_total", "counter", "Strikes of fault rules.", "rule", strikes),
+        single("sfusion_server_in_flight", "gauge", "Requests for work in flight.", ledger.in_flight),
+        single("sfusion_server_connections_total", "counter", "Connections accepted.", ledger.connections),
+        single("sfusion_server_open_connections", "gauge", "Open connections.", server.open_connections),
+        single("sfusion_server_wedged", "gauge", "1 while it is wedged.", server.wedged_by is not None),
+    ]
+    if ledger.executing is not None:  # a proxy cannot know
+        families += [
+            single("sfusion_server_executing", "gauge", "Requests whose work is being done.", ledger.executing),
+            single("sfusion_server_executions_total", "counter", "Executions that began.", ledger.started),
+        ]
+    return families
+
+
+def queue_family(waiting: int) -> MetricFamily:
+    return single("sfusion_server_queue", "gauge", "Requests that wait until others are done.", waiting)

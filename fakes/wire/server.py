@@ -21,9 +21,10 @@ from urllib.parse import quote
 from aiohttp import HttpVersion10, StreamReader, web
 
 from sfusion.fakes.errors import WireError
-from sfusion.fakes.faults import Arrival, Rule
+from sfusion.fakes.faults import Arrival, ContentFault, FaultError, Rule, Status
+from sfusion.fakes.faults.action import Ping
 from sfusion.fakes.wire.access import LONGEST_BODY, Access, is_admin
-from sfusion.fakes.wire.app import App, Request, parse_target
+from sfusion.fakes.wire.app import AdminVisit, App, Request, Visit, parse_target
 from sfusion.fakes.wire.connection import Connection, already_sent
 from sfusion.fakes.wire.core import EventSink, ServerCore, WorkEvents
 from sfusion.fakes.wire.delivery import Delivery
@@ -31,7 +32,66 @@ from sfusion.fakes.wire.exchange import Exchange
 from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.listener import ListeningPort
 from sfusion.fakes.wire.message import Answer, invalid_request
-from sfusion.fakes.wire.site import ConnectionSite
+
+
+class ConnectionSite:
+    """Strikes without waiting: what takes time is left to timers, because there is no request yet that could wait.
+
+    One site serves all strikes of a connection: delays add up, and what follows them happens when they are over.
+    """
+
+    def __init__(self, core: ServerCore, connection: Connection) -> None:
+        self._core = core
+        self._connection = connection
+        self._delay = 0.0
+        self._release: asyncio.TimerHandle | None = None
+        self.rule = ""
+        """The rule that strikes."""
+
+    def sleep(self, seconds: float) -> None:
+        self._delay += seconds
+        if self._release is None:
+            self._connection.hold_input()
+        else:
+            self._release.cancel()
+        self._release = asyncio.get_running_loop().call_later(self._delay, self._connection.release_input)
+
+    def hang(self, seconds: float | None) -> None:
+        self._connection.ignore_input()
+        if seconds is not None:
+            asyncio.get_running_loop().call_later(self._delay + seconds, self._connection.finish)
+
+    def reset(self) -> None:
+        self._break(self._connection.reset)
+
+    def close(self) -> None:
+        self._break(self._connection.finish)
+
+    def crash(self, restart_after: float | None) -> None:
+        self._break(lambda: self._core.crash(restart_after=restart_after))
+
+    def _break(self, act: Callable[[], None]) -> None:
+        self._connection.ignore_input()  # what was held back would be released at the very moment at which it breaks
+        self._after_delay(act)
+
+    def wedge(self, ping: Ping, seconds: float | None) -> None:
+        rule = self.rule
+        self._after_delay(lambda: self._core.wedge(ping=ping, seconds=seconds, rule=rule))
+
+    def _after_delay(self, act: Callable[[], None]) -> None:
+        if self._delay > 0:
+            asyncio.get_running_loop().call_later(self._delay, act)
+        else:
+            act()
+
+    def active_for(self) -> float:
+        return self._core.now() - self._core.plan.started
+
+    def respond(self, action: Status | ContentFault) -> None:
+        raise FaultError(f"{action.kind} cannot strike in phase 'connect': there is no request yet to answer")
+
+    spoil = respond
+
 
 _NO_LIMIT = 1 << 30
 _SHOWN = "/:@!$&'()*+,;=~"
@@ -59,11 +119,16 @@ class WireServer(ServerCore):
         work_events: WorkEvents | None = None,
         whole_body: int | None = None,
         access: Access | None = None,
+        admin: Callable[[Request], Answer] | None = None,
     ) -> None:
-        """``whole_body``: read no more than this many bytes of a longer body before handling the request."""
+        """``whole_body``: read no more than this many bytes of a longer body before handling the request.
+
+        ``admin`` answers the requests to admin routes.
+        """
         super().__init__(app, rules=rules, seed=seed, journal=journal, ledger=ledger, work_events=work_events)
         self._whole_body = whole_body
         self.access = access or Access(host)
+        self._admin = admin
         self._access_log = access_log
         self._keep_alive = keep_alive
         self._listener = ListeningPort(host, port)
@@ -219,7 +284,11 @@ class WireServer(ServerCore):
             status = refusal.status
             self._count(request, status)
         else:
-            visit = self.app.visit(request)
+            visit: Visit
+            if self._admin is not None and is_admin(path):
+                visit = AdminVisit(request, self._admin)
+            else:
+                visit = self.app.visit(request)
             if visit.reads_body and not await self._read_body(raw, request, connection):
                 return _END
             if connection.died:

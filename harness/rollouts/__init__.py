@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 from sfusion_tools._lazy import on_first_use
 
 if TYPE_CHECKING:
-    from sfusion.harness.rollouts.counts import RolloutCounts
     from sfusion.harness.rollouts.dump_writer import request_record, sample_record, sample_text, write_step
-    from sfusion.harness.rollouts.plan import RolloutPlan
-    from sfusion.harness.rollouts.progress import RolloutReporter
-    from sfusion.harness.rollouts.run import run_rollouts
+    from sfusion.harness.rollouts.run import RolloutCounts, RolloutPlan, RolloutReporter, run_rollouts
 
 __all__ = [
     "RolloutCounts",
@@ -27,10 +24,7 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "sfusion.harness.rollouts.counts": ["RolloutCounts"],
         "sfusion.harness.rollouts.dump_writer": ["request_record", "sample_record", "sample_text", "write_step"],
-        "sfusion.harness.rollouts.plan": ["RolloutPlan"],
-        "sfusion.harness.rollouts.progress": ["RolloutReporter"],
-        "sfusion.harness.rollouts.run": ["run_rollouts"],
+        "sfusion.harness.rollouts.run": ["RolloutCounts", "RolloutPlan", "RolloutReporter", "run_rollouts"],
     },
 )

@@ -3,20 +3,130 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import TextIO
 
+from sfusion.fakes.faults import Rule
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import FakeSGLang, WordProblem, problems
+from sfusion.fakes.sglang import FakeSGLang, Gsm8kSolver, Latency, Policy, WordProblem, problems
 from sfusion.harness.real.targets.proxying import proxy_in_front_of
-from sfusion.harness.rollouts.counts import RolloutCounts
 from sfusion.harness.rollouts.dump_writer import StepDump, request_record, sample_record, sample_text
-from sfusion.harness.rollouts.plan import RolloutPlan
-from sfusion_tools.gsm8k import compute_score
-from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, format_parser, run_batch
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.gsm8k_tool import compute_score
+from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, RolloutLimits, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
+
+
+@dataclass
+class RolloutCounts:
+    """Requests, calls and outcomes, summed over every request that has ended, and the scores of the samples."""
+
+    ended: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    calls: int = 0
+    tool_errors: int = 0
+    infrastructure_failures: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    scores: list[float] = field(default_factory=list)
+    first_failure: str | None = None
+
+    def add(self, request: AsyncRolloutRequest) -> None:
+        """Count a request that has ended."""
+        self.ended += 1
+        if request.ended_by is EndCause.CANCELLED:
+            self.cancelled += 1
+        elif request.state is State.FAILED:
+            self.failed += 1
+            self.first_failure = self.first_failure or request.failure
+        self.calls += request.metrics.calls
+        self.tool_errors += request.metrics.tool_errors
+        self.outcomes += request.metrics.outcomes
+        self.refused += request.metrics.refused
+        self.infrastructure_failures += request.metrics.infrastructure_failures
+
+    @property
+    def mean_score(self) -> float | None:
+        """The mean score, or None before the first sample."""
+        return sum(self.scores) / len(self.scores) if self.scores else None
+
+    def outcome_text(self) -> str:
+        """Outcome counts in one line, the most frequent first."""
+        parts = [f"{name} {count}" for name, count in self.outcomes.most_common()]
+        parts += [f"refused:{name} {count}" for name, count in self.refused.most_common()]
+        if self.tool_errors:
+            parts.append(f"tool raised {self.tool_errors}")
+        if self.failed:
+            parts.append(f"failed requests {self.failed}")
+        if self.cancelled:
+            parts.append(f"cancelled {self.cancelled}")
+        return ", ".join(parts) or "no calls yet"
+
+
+@dataclass(frozen=True)
+class RolloutPlan:
+    """GSM8K-like problems for the fake engine, the real tool and a sandbox."""
+
+    out: Path
+    problems: int = 64
+    """Samples per step."""
+    steps: int = 1
+    seed: int = 0
+    format: str = "hermes"
+    """The tool-call format that the model writes."""
+    policy: Policy = field(default_factory=Gsm8kSolver)
+    sandboxes: tuple[str, ...] = ()
+    """Addresses of real sandboxes, which share the calls; if empty, a fake one is started."""
+    executor: str = "python"
+    """What the fake sandbox does with programs: ``python`` runs them, ``scripted`` answers with what they print."""
+    faults: tuple[Rule, ...] = ()
+    """Fault rules for the fake, or for a proxy in front of each real sandbox."""
+    rate_limit: int = 10
+    timeout: float = 30.0
+    at_once: int | None = None
+    over_sample: float = 0.0
+    """Extra requests to start, as a share of ``problems``; the slowest are cancelled once enough have completed."""
+    limits: RolloutLimits = field(default_factory=RolloutLimits)
+    latency: Latency = field(default_factory=Latency)
+    tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
+
+    @property
+    def requests_per_step(self) -> int:
+        """``problems``, plus those started only to be cancelled."""
+        return self.problems + math.ceil(self.problems * self.over_sample)
+
+    @property
+    def requests(self) -> int:
+        """Requests started in all steps together."""
+        return self.steps * self.requests_per_step
+
+
+class RolloutReporter(ProgressReporter):
+    """Shows how far the rollouts are; in a build log, one line per tenth of them."""
+
+    def __init__(self, out: TextIO, total: int) -> None:
+        super().__init__(out, total, "rollouts")
+        self._tenths = 0
+
+    def update(self, step: int, counts: RolloutCounts, seconds: float) -> None:
+        """Show the counts of a run that started ``seconds`` ago and is at ``step``."""
+        rates = "–/s"
+        if seconds > 0:
+            rates = f"{counts.ended / seconds:.1f} requests/s, {counts.calls / seconds:.1f} calls/s"
+        tenths, line = counts.ended * 10 // max(self._total, 1), ""
+        if tenths > self._tenths:
+            self._tenths = tenths
+            line = f"step {step}: {counts.ended}/{self._total} requests, {rates}: {counts.outcome_text()}"
+        self.progress(counts.ended, f"step {step}  {rates}  {counts.outcome_text()}", line=line)
 
 
 async def run_rollouts(

@@ -32,7 +32,7 @@ def show(
         _check_protocol(actor, name)
         found = ray.get(actor.snapshot.remote())
     if metrics:
-        from sfusion_tools.limiter.exposition import limiter_page
+        from sfusion_tools.limiter.messages import limiter_page
 
         typer.echo(limiter_page(name, found), nl=False)
         return
@@ -77,8 +77,7 @@ def _check_protocol(actor: Any, name: str) -> None:
 @contextmanager
 def _limiter(name: str, address: str) -> Iterator[tuple[Any, Any]]:
     """Connect to the cluster; yield the module ray and the limiter's actor."""
-    from sfusion_tools._extras import import_extra
-    from sfusion_tools.errors import LimiterUnreachable
+    from sfusion_tools.errors import LimiterUnreachable, import_extra
     from sfusion_tools.limiter.ray_limiter import NAMESPACE, find
 
     ray = import_extra("ray", extra="ray", needed_by="sfusion limiter")

@@ -8,11 +8,9 @@ from typing import ClassVar
 
 from .callobject import UNESCAPED, read_arguments
 from .format import Format
-from .jsontext import UNCLOSED, Flaw, JsonScan, Loaded, load, scan_json
+from .jsontext import CUT_HEAD, CUT_MARKER, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, Loaded, load, scan_json
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
-
-__all__ = ["ArgumentTextFormat", "ArgumentTextParser", "SectionParser"]
 
 
 class ArgumentTextParser(StreamParser):
@@ -50,18 +48,23 @@ class ArgumentTextParser(StreamParser):
         if scan.fault:
             yield from self._broken(scan, scan.fault, name, start, header)
             return
-        tail: list[str] = []
-        edge = yield from reader.before(self.edges, tail.append)
-        if edge in self.ends:
-            reader.take(len(edge or ""))
+        tail, edge = yield from self.to_edge()
         raw = header + reader.since_mark()
-        read = self._read(scan, "".join(tail), edge, padding)
+        read = self._read(scan, tail, edge, padding)
         if isinstance(read, Flaw):
             self.refuse(read, position=start, raw=raw, name=name)
         elif name is None:
             self._nameless(read, start, raw)
         else:
             self.call(name, read.value, position=start, raw=raw, call_id=call_id, repaired=[*repaired, *read.repaired])
+
+    def to_edge(self) -> Scan[tuple[str, str | None]]:
+        """Read up to the marker that ends the call, and that marker too if it is the correct one; return both."""
+        text: list[str] = []
+        edge = yield from self.reader.before(self.edges, text.append)
+        if edge in self.ends:
+            self.reader.take(len(edge or ""))
+        return "".join(text), edge
 
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
         self.refuse(Flaw("missing_name", "it does not say which tool is meant"), position=start, raw=raw)
@@ -76,11 +79,8 @@ class ArgumentTextParser(StreamParser):
             if scan.truncated:
                 fault = UNCLOSED
             reader.rewind()
-            skipped: list[str] = []
-            edge = yield from reader.before(self.edges, skipped.append)
-            if edge in self.ends:
-                reader.take(len(edge or ""))
-            raw = f"{header}{''.join(skipped)}{edge or ''}"
+            skipped, edge = yield from self.to_edge()
+            raw = f"{header}{skipped}{edge or ''}"
         self.refuse(fault, position=start, raw=raw, name=name)
 
     def _read(self, scan: JsonScan, tail: str, edge: str | None, padding: str) -> Loaded | Flaw:
@@ -111,23 +111,35 @@ class ArgumentTextParser(StreamParser):
 
 
 class SectionParser(ArgumentTextParser):
-    """A parser for formats that put all calls of a turn into one section."""
+    """A parser for formats that put all calls of a turn into one section, each with a head before its arguments."""
 
+    tags: ClassVar[tuple[str, str]]
+    """The markers around one call."""
+    separator: ClassVar[str]
+    """The marker between the head of a call and its arguments."""
+    heading: ClassVar[str] = "name"
+    """What the head of a call is, for messages."""
+    _heads: ClassVar[Markers]
     _open = False
+
+    def __init_subclass__(cls) -> None:
+        begin, end = cls.tags
+        cls.openers, cls.drafts, cls.ends = (cls.section[0], begin), (begin,), (end,)
+        cls.edges = Markers((end, begin, *cls.section))
+        cls._heads = Markers((cls.separator, *cls.section, begin, end))
 
     def opened(self, marker: str) -> Scan[None]:
         start = self.reader.offset - len(marker)
         begin, end = self.section
         if marker != begin:
-            yield from self.call_opened(start)
+            yield from self._call_opened(start, marker)
             return
         self._open = True
         following = yield from self.reader.ahead((end, *self.openers))
         if following == end:
             self.refuse(Flaw("empty_call", "the section of calls is empty"), position=start, raw=marker)
         elif following == "":
-            flaw = Flaw("truncated", "the text ends where the call should begin")
-            self.refuse(flaw, position=start, raw=marker)
+            self.refuse(NOT_BEGUN, position=start, raw=marker)
             self._open = False
         elif following is None and (yield from self.reader.upcoming(self.edges)) not in self.openers:
             yield from self._without_call(start, marker)
@@ -135,20 +147,39 @@ class SectionParser(ArgumentTextParser):
 
     def _without_call(self, start: int, marker: str) -> Scan[None]:
         """Refuse a section whose text begins no call."""
-        call = next(opener for opener in self.openers if opener != marker)
+        call = self.tags[0]
         skipped: list[str] = []
         edge = yield from self.reader.before(self.edges, skipped.append)
         text = "".join(skipped)
         if edge is None and call.startswith(text.strip()):
-            flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
+            flaw = CUT_MARKER
             self._open = False
         else:
             flaw = Flaw("no_call_object", f"there is no {call} after {marker}")
         self.refuse(flaw, position=start, raw=marker + text)
 
+    def _call_opened(self, start: int, marker: str) -> Scan[None]:
+        """Read the head of a call after the marker that begins it."""
+        parts: list[str] = []
+        edge = yield from self.reader.before(self._heads, parts.append)
+        head = "".join(parts)
+        if edge == self.separator:
+            self.reader.take(len(edge))
+            yield from self.headed(head, start)
+            return
+        if edge is None:
+            self.cut_inside = True
+            flaw = CUT_HEAD
+        elif head.strip():
+            flaw = Flaw("bad_layout", f"{self.separator} is missing between its {self.heading} and its arguments")
+        else:
+            flaw = Flaw("empty_call", f"there is nothing between {marker} and {self.tags[1]}")
+        yield from self.reader.accept(self.tags[1])
+        self.refuse(flaw, position=start, raw=marker + head)
+
     @abstractmethod
-    def call_opened(self, start: int) -> Scan[None]:
-        """Continue after the marker that begins one call."""
+    def headed(self, head: str, start: int) -> Scan[None]:
+        """Continue after the separator."""
 
     def passed(self, marker: str) -> None:
         if marker == self.section[1]:

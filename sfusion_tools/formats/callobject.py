@@ -8,22 +8,9 @@ from typing import Any, ClassVar
 
 from .format import Format
 from .jsontext import TOO_DEEP, UNCLOSED, Flaw, JsonScan, Loaded, TooDeepError, dump, load
-from .literal import decode_object
+from .literal import decode_json
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
-
-__all__ = [
-    "DOUBLED",
-    "SIBLINGS",
-    "UNESCAPED",
-    "CallObject",
-    "FoundObject",
-    "NotACall",
-    "ObjectCallParser",
-    "ObjectFormat",
-    "read_arguments",
-    "read_call_object",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +69,10 @@ def read_arguments(value: Any) -> Loaded | Flaw:
     if isinstance(value, dict):
         return Loaded(value)
     try:
-        inner = decode_object(value) if isinstance(value, str) else None
+        inner = decode_json(value)[1] if isinstance(value, str) else None
     except TooDeepError:
         return TOO_DEEP
-    if inner is not None:
+    if isinstance(inner, dict):
         message = "its arguments are an object inside a string; write the object itself"
         return Loaded(inner, (Flaw("double_encoded", message),))
     return Flaw("arguments_not_object", f"its arguments are {_kind(value)}, not an object of named arguments")

@@ -7,15 +7,13 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
+from sfusion_tools.bounded_input import levels
 from sfusion_tools.errors import RenderError
 
-from .declaration import Declaration
-from .jsontext import DEEPEST, dump, levels
+from .jsontext import DEEPEST, dump
 from .model import Parsed
-from .streamparser import THINK, THOUGHT, StreamParser, Tools
+from .streamparser import THINK, THOUGHT, Declaration, StreamParser, Tools
 from .toolbox import Toolbox
-
-__all__ = ["CallLike", "Format"]
 
 CallLike: TypeAlias = Any
 """Anything with ``name`` and ``arguments``, as attributes or as keys."""

@@ -16,25 +16,6 @@ from typing import Any
 
 from .text_reader import Scan, TextReader
 
-__all__ = [
-    "DEEPEST",
-    "ENOUGH",
-    "SURROGATE",
-    "TOO_DEEP",
-    "UNCLOSED",
-    "DuplicateKeyError",
-    "Flaw",
-    "JsonScan",
-    "Loaded",
-    "TooDeepError",
-    "dump",
-    "levels",
-    "load",
-    "loads",
-    "nesting",
-    "scan_json",
-]
-
 DEEPEST = 100
 """Arguments nested deeper than this are refused, in every format. Python's own parser stops at 200 brackets."""
 ENOUGH = DEEPEST + 3
@@ -45,7 +26,6 @@ _WORD = re.compile(r"[-+.\w]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _UNICODE = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_LETTER = re.compile(r"\\[bf][A-Za-z]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 _OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
@@ -58,6 +38,9 @@ class Flaw:
     message: str
 
 
+NOT_BEGUN = Flaw("truncated", "the text ends where the call should begin")
+CUT_MARKER = Flaw("truncated", "the text ends inside the marker that would begin it")
+CUT_HEAD = Flaw("truncated", "the text ends before its arguments")
 UNCLOSED = Flaw("bad_json", "a string in its JSON is never closed")
 TOO_DEEP = Flaw("too_deep", f"its arguments are nested deeper than {DEEPEST} levels")
 
@@ -81,7 +64,7 @@ class JsonScan:
     broken_unicode: str = ""
     """A \\u that is not followed by four hexadecimal digits."""
     raw_control: bool = False
-    _size: int = 0
+    size: int = 0
 
     @property
     def text(self) -> str:
@@ -89,17 +72,13 @@ class JsonScan:
 
     def add(self, text: str) -> None:
         self.parts.append(text)
-        self._size += len(text)
-
-    @property
-    def size(self) -> int:
-        return self._size
+        self.size += len(text)
 
     def fail(self, found: str, expected: str) -> JsonScan:
         shown = json.dumps(found[:40], ensure_ascii=False)
         self.found = found
         self.expected = expected
-        self.fault = Flaw("bad_json", f"its JSON has {shown} at character {self._size}; expected {expected}")
+        self.fault = Flaw("bad_json", f"its JSON has {shown} at character {self.size}; expected {expected}")
         return self
 
     def cut(self) -> JsonScan:
@@ -109,7 +88,7 @@ class JsonScan:
 
     def repeat(self, outer: JsonScan) -> None:
         """Fail as the scan of a value around this one did, in which this one was open."""
-        self._size = outer._size - (self.start - outer.start)
+        self.size = outer.size - (self.start - outer.start)
         if outer.truncated:
             self.cut()
         else:
@@ -293,9 +272,7 @@ def load(scan: JsonScan) -> Loaded | Flaw:
 def dump(value: Any) -> str:
     """Encode as models do; ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not look like LaTeX."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if "\\f" in text or "\\b" in text:
-        return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
-    return text
+    return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
 
 
 def _doubled(text: str, places: list[int]) -> str:
@@ -305,8 +282,6 @@ def _doubled(text: str, places: list[int]) -> str:
 
 def _odd_escape(text: str) -> str:
     """Return the first ``\\b`` or ``\\f`` before a letter, as in LaTeX with a single backslash."""
-    if not _LETTER.search(text):
-        return ""
     for match in _ESCAPE.finditer(text):
         if match[0] in ("\\b", "\\f") and text[match.end() : match.end() + 1].isalpha():
             return match[0]
@@ -335,16 +310,6 @@ def loads(text: str, *, strict: bool) -> Any:
     if "\\ud" in text.lower() and SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone \\u surrogate is not a character")
     return value
-
-
-def levels(value: Any) -> int:
-    """Return how deep a JSON value is nested: 0 for a scalar, 1 for a flat object."""
-    depth = 0
-    layer = [value]
-    while containers := [item for item in layer if isinstance(item, dict | list)]:
-        depth += 1
-        layer = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
-    return depth
 
 
 def nesting(text: str) -> int:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-__all__ = ["MARKS", "lookalikes", "position_in"]
-
 MARKS: dict[re.Pattern[str], list[str]] = {}
-"""The marks of all formats and which formats have each; filled by ``registry``."""
+"""The marks of all formats and which formats have each; filled as they are found."""
 
 _EXTRA = r"""["'](?:type|id|index)["']\s*+:\s*+(?:["'][^"'\n]{0,80}+["']|[0-9]{1,9}+)\s*+,\s*+"""
 _OBJECT = re.compile(

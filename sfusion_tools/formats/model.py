@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["CallDelta", "ContentDelta", "Delta", "Parsed", "ParsedCall", "Problem", "ProblemDelta", "Severity"]
-
 Severity: TypeAlias = Literal["refused", "repaired", "noticed"]
 """``refused``: a call was written but is not returned. ``repaired``: the call is returned, with its spelling corrected
 in the only possible way. ``noticed``: no call is affected, but something is odd."""

@@ -2,13 +2,21 @@
 
 A parameter declared as a string is its text, whatever the text looks like. Any other type is JSON (or its Python
 spelling). Without a declaration, text that is valid JSON is that value and any other text is a string.
+
+Raw text has no escapes, so only counting and what follows can distinguish the closing tag of a value from one inside
+it. The balanced reading wins; if the tags do not balance, the value ends at the first closing tag with a valid
+follower. A value never ends at a tag that is followed by something else.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from sfusion_tools.errors import RenderError
@@ -17,29 +25,31 @@ from .format import Format
 from .jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, TooDeepError, dump, nesting
 from .literal import NOT_PYTHON, decode_json, decode_python
 from .streamparser import StreamParser
-from .text_reader import Markers, Scan
+from .text_reader import Markers, Scan, TextReader, drop
 from .toolbox import Toolbox
 
-__all__ = ["NAME", "PARTS_MARK", "RawTextFormat", "RawTextParser", "read_value"]
-
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
+"""The tags around a call, which Hermes has too."""
 NAME = re.compile(r"[\w.:/-]+")
 PARTS_MARK = re.compile(r"<function[= ]|</?arg_(?:key|value)>", re.IGNORECASE)
 """The tags inside a call, of all families together: models mix them up."""
+_EDGES = Markers((CLOSE, OPEN))
+_PATIENCE = 200
+"""How many tags to look at after a possible end before giving up the call: a stream is not held back for long."""
+NEVER = math.inf
 
 
 class RawTextParser(StreamParser):
-    """A parser for formats with raw values inside an outer pair of tags."""
+    """A parser for formats with raw values inside of calls."""
 
-    closing: ClassVar[str]
-    """The tag that ends a call."""
-    edges: ClassVar[Markers]
-    """Where the rest of a broken call ends; includes the closing tag."""
+    openers = (OPEN,)
 
     def give_up(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[None]:
         """Refuse the call and skip the rest of it."""
-        edge = yield from self.reader.before(self.edges, raw.append)
-        if edge == self.closing:
-            raw.append(self.reader.take(len(self.closing)))
+        edge = yield from self.reader.before(_EDGES, raw.append)
+        if edge == CLOSE:
+            raw.append(self.reader.take(len(CLOSE)))
         self.refuse(flaw, position=start, raw="".join(raw), name=name)
 
     def add_argument(self, arguments: dict[str, Any], name: str, key: str, text: str, what: str) -> Flaw | None:
@@ -55,6 +65,7 @@ class RawTextParser(StreamParser):
 class RawTextFormat(Format):
     """A format in which the values of a call are raw text."""
 
+    marks = (MARK, PARTS_MARK)
     argument: ClassVar[tuple[str, str, str]]
     """The text before each key, between key and value, and after the value."""
 
@@ -127,3 +138,128 @@ def _fits(value: Any, types: frozenset[str]) -> bool:
             return "array" in types
         case _:
             return "object" in types
+
+
+@dataclass(frozen=True)
+class TagSpec:
+    """The tags around a value, and what may follow the closing one."""
+
+    opening: str
+    closing: str
+    followers: tuple[str, ...]
+    barriers: tuple[str, ...] = ()
+    """Tags that begin another call."""
+    gap: re.Pattern[str] = re.compile(r"\s+")
+    implicit: re.Pattern[str] | None = None
+    """Matches the end of a value without a closing tag."""
+
+    @cached_property
+    def markers(self) -> Markers:
+        return Markers((self.opening, self.closing, *self.barriers))
+
+
+@dataclass(frozen=True, slots=True)
+class TagValue:
+    """A value, or why there is none: ``truncated`` or ``unclosed``."""
+
+    text: str = ""
+    fault: str = ""
+    implied: bool = False
+    """The closing tag was left out."""
+
+
+class _Tags:
+    """The tags from the beginning of a value on.
+
+    Values that do not end are tried one after the other, and each has to look at the tags up to the end of the text.
+    So every tag is read once, and what a value asks about them takes no walk along the tags.
+    """
+
+    def __init__(self, begin: int) -> None:
+        self.end = begin
+        """Up to where the text was searched."""
+        self.ended = False
+        self.places = [begin - 1]
+        self.good: list[int] = []
+        """Which of the tags are closing ones with a valid follower."""
+        self.barriers: list[int] = []
+        self.not_closing: list[int] = []
+        self.closes: dict[int, int] = {}
+        """Which closing tag balances an opening one."""
+        self.last_closing = 0
+        self._open = [0]
+
+    def read(self, reader: TextReader, spec: TagSpec) -> Scan[None]:
+        """Read one more tag."""
+        reader.seek(self.end)
+        marker = yield from reader.until(spec.markers, drop)
+        self.end = reader.offset
+        if marker is None:
+            self.ended = True
+            return
+        number = len(self.places)
+        self.places.append(self.end - len(marker))
+        if marker == spec.closing:
+            self.last_closing = number
+            if self._open:
+                self.closes[self._open.pop()] = number
+            if (yield from reader.ahead(spec.followers, spec.gap)) is not None:
+                self.good.append(number)
+            return
+        self.not_closing.append(number)
+        (self._open if marker == spec.opening else self.barriers).append(number)
+
+    def closing(self, own: int) -> float | None:
+        """Return the tag that closes the value of the opening tag ``own``: NEVER if none does, None if unknown yet."""
+        last = _first(self.good, own + 1) + _PATIENCE
+        balanced = self.closes.get(own, NEVER)
+        # A closing tag without a valid follower may be part of the value, if only closing tags come after it.
+        good, other = _first(self.good, balanced), _first(self.not_closing, balanced)
+        if good < other:
+            return good if good <= last else NEVER
+        return NEVER if other < NEVER or len(self.places) > last + 1 else None
+
+
+def _first(numbers: Sequence[int], least: float) -> float:
+    at = bisect_left(numbers, least)
+    return numbers[at] if at < len(numbers) else NEVER
+
+
+def read_tag_value(reader: TextReader, spec: TagSpec) -> Scan[TagValue]:
+    """Read a value and its closing tag; moves the reader's mark to the beginning of the value."""
+    reader.mark()
+    begin = reader.offset
+    tags = reader.notes.get(spec)
+    if tags is None or tags.end < begin:
+        tags = reader.notes[spec] = _Tags(begin)
+    own = bisect_left(tags.places, begin) - 1
+    while (closing := tags.closing(own)) is None and not tags.ended:
+        yield from tags.read(reader, spec)
+    reader.rewind()
+    if closing is None:
+        return _settle(reader, spec, tags, own)
+    if closing == NEVER:
+        return TagValue(fault="unclosed")
+    return _ending(reader, spec, tags, int(closing))
+
+
+def _settle(reader: TextReader, spec: TagSpec, tags: _Tags, own: int) -> TagValue:
+    """The text ends and the tags do not balance: take the first possible reading, or none."""
+    strayed = own in tags.closes
+    first = _first(tags.good, own)
+    if _first(tags.barriers, own) < first < NEVER:
+        # The closing tag of this value is broken, and the one that was found belongs to a later call.
+        first, strayed = NEVER, True
+    if spec.implicit and not strayed:
+        end = reader.search(spec.implicit)
+        if end and (first == NEVER or end < tags.places[int(first)]):
+            return TagValue(reader.take(end - reader.offset), implied=True)
+    if first < NEVER:
+        return _ending(reader, spec, tags, int(first))
+    return TagValue(fault="unclosed" if strayed or tags.last_closing > own else "truncated")
+
+
+def _ending(reader: TextReader, spec: TagSpec, tags: _Tags, closing: int) -> TagValue:
+    text = reader.take(tags.places[closing] - reader.offset)
+    reader.take(len(spec.closing))
+    return TagValue(text)

@@ -8,15 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from .declaration import Declaration
-from .jsontext import DEEPEST, TOO_DEEP, Flaw, levels
+from sfusion_tools.bounded_input import levels
+
+from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw
 from .literal import is_json_tree
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
 from .text_reader import Markers, Scan, TextReader
 from .toolbox import Toolbox
-
-__all__ = ["THINK", "THOUGHT", "StreamParser", "Tools"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +26,21 @@ _EXCERPT = 160
 _ANYTHING = re.compile(r"(?s:.)+")
 _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
 _NOT_JSON = Flaw("bad_value", "one of its arguments cannot be written as JSON (such as a number with too many digits)")
+
+
+class Declaration(ABC):
+    """The names and markers of a format, which parsers need for their messages."""
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    marks: ClassVar[tuple[re.Pattern[str], ...]] = ()
+    """Patterns that show that a text tries to make a call in this format, including common misspellings of its
+    markers. Families that share a marker declare the same pattern."""
+
+    @property
+    @abstractmethod
+    def example(self) -> str:
+        """How to write a call, as shown to the model."""
 
 
 class StreamParser(ABC):
@@ -262,8 +276,7 @@ class StreamParser(ABC):
             self._deltas.append(ContentDelta("".join(self._held)))
         self.ended()
         if len(cut) > 2 and not closing and any(opener.startswith(cut) for opener in self.openers):
-            flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
-            self.refuse(flaw, position=position, raw=cut)
+            self.refuse(CUT_MARKER, position=position, raw=cut)
             return
         for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, self.tools.names):
             if kind != "fenced_code" or not self._handled:

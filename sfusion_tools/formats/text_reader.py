@@ -15,8 +15,6 @@ import re
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["Markers", "Scan", "TextReader", "drop"]
-
 T = TypeVar("T")
 Scan = Generator[None, None, T]
 """A scanner; it yields when it needs more text, and returns its result."""

@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["Toolbox"]
-
 
 class Toolbox:
     """Looks up names and parameter types in a list of OpenAI tools; without tools, every name is allowed."""

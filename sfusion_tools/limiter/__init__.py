@@ -1,14 +1,13 @@
 """The limiter of attempts in flight, for one process or a whole Ray cluster.
 
 ``core`` and ``client_core`` hold the rules of the limiter and of its clients. ``host`` adds a clock and a lock to the
-one, ``client`` an event loop to the other. ``local`` and ``ray_limiter`` connect a client to a host in this process and
-to one in a Ray actor.
+one, ``client`` an event loop to the other. ``host`` also connects a client to a host in this process, and
+``ray_limiter`` to one in a Ray actor.
 """
 
 from sfusion_tools.limiter.client import Limiter, Permit, Transport
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.host import LimiterHost
-from sfusion_tools.limiter.local import LocalTransport, local_host, local_limiter
+from sfusion_tools.limiter.host import LimiterHost, LocalTransport, local_host, local_limiter
 from sfusion_tools.limiter.messages import Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings, Share
 

@@ -1,17 +1,24 @@
-"""The limiter for code that blocks: threads wait for permits that a separate event loop acquires."""
+"""The limiter for those without an event loop of their own: threads that block, and callers of the Ray actor."""
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
+import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from uuid import uuid4
 
-from sfusion_tools.limiter.client import Limiter, Permit
+from sfusion_tools.limiter.client import Limiter, Permit, Transport
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+CALLERS = "callers"
+"""The name of the one client that stands for all who call the actor directly."""
 
 
 class LoopThread:
@@ -22,7 +29,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
-    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine in the loop; cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
@@ -45,7 +52,7 @@ class BlockingLimiter:
     @contextmanager
     def permit(self, timeout: float | None = None) -> Iterator[Permit]:
         """Hold a permit. After the block it is back at the limiter."""
-        entered: concurrent.futures.Future[Permit] = concurrent.futures.Future()
+        entered: Future[Permit] = Future()
         leave = asyncio.Event()
         # The permit is held by a coroutine, so that it returns whatever happens to this thread.
         holding = self._thread.start(self._hold(timeout, entered, leave))
@@ -58,9 +65,7 @@ class BlockingLimiter:
             else:
                 holding.cancel()  # this thread was interrupted while it waited
 
-    async def _hold(
-        self, timeout: float | None, entered: concurrent.futures.Future[Permit], leave: asyncio.Event
-    ) -> None:
+    async def _hold(self, timeout: float | None, entered: Future[Permit], leave: asyncio.Event) -> None:
         try:
             async with self._limiter.permit(timeout) as permit:
                 entered.set_result(permit)
@@ -76,3 +81,69 @@ class BlockingLimiter:
         """Detach from the limiter and end the thread."""
         self._thread.start(self._limiter.aclose()).result()
         self._thread.close()
+
+
+class DirectCallers:
+    """Permits for those who call the limiter's actor directly, as verl's original design does.
+
+    Nothing renews these permits, so they have no lease: they are out until released. They are in the cluster's store
+    before their caller hears of them, so a restart of the actor loses none. A thread of its own serves them, so that no
+    number of waiters can block a release.
+    """
+
+    def __init__(self, transport: Transport, names: Iterable[str], write: Callable[[list[str]], None]) -> None:
+        """``names`` are the permits that are out; ``write`` stores the names of all of them, oldest first."""
+        names = list(names)
+        self._limiter = Limiter(transport, name=CALLERS, held=map(permit_id, names))
+        self._permits: dict[str, Permit] = {name: self._limiter.adopt(permit_id(name)) for name in names}
+        self._store = write
+        self._writing: asyncio.Task[None] | None = None
+        self._thread = LoopThread("sfusion callers")
+
+    def acquire(self) -> Future[str]:
+        """Wait in the queue for a permit; the result is its name."""
+        return self._thread.start(self._acquire())
+
+    def release(self, name: str | None) -> Future[bool]:
+        """Release that permit, or the oldest one that is out; the result is False if there is none."""
+        return self._thread.start(self._release(name))
+
+    async def _acquire(self) -> str:
+        permit = await self._limiter.permit().__aenter__()
+        # A permit that is handed on keeps its id, also after a restart, so each acquisition gets a name of its
+        # own: otherwise the second release by one caller would count as the first release by another.
+        name = f"{permit.id}.{uuid4().hex[:12]}"
+        self._permits[name] = permit
+        try:
+            await self._write()
+        except BaseException:
+            await self._release(name)
+            raise
+        return name
+
+    async def _release(self, name: str | None) -> bool:
+        name = next(iter(self._permits), None) if name is None else name
+        permit = self._permits.pop(name, None) if name is not None else None
+        if permit is None:
+            logger.warning("refused to release %s: no such permit is out", name or "a permit")
+            return False
+        await permit.__aexit__()
+        await self._limiter.flush(at_once=True)
+        await self._write()
+        return True
+
+    async def _write(self) -> None:
+        """Store what is out; changes that come together are stored together."""
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_soon())
+        await asyncio.shield(self._writing)
+
+    async def _write_soon(self) -> None:
+        await asyncio.sleep(0)
+        self._writing = None
+        self._store(list(self._permits))
+
+
+def permit_id(name: str) -> str:
+    """Return the id of the permit that was acquired under this name."""
+    return name.rpartition(".")[0]

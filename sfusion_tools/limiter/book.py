@@ -10,11 +10,9 @@ import heapq
 import math
 from collections.abc import Callable, Mapping
 
-from sfusion_tools.limiter.clients import HeldPermit, KnownClient, Waiter
 from sfusion_tools.limiter.messages import ShareSnapshot, Snapshot
-from sfusion_tools.limiter.pace import Bucket, Width
 from sfusion_tools.limiter.settings import LimiterSettings
-from sfusion_tools.limiter.shares import ShareQueue, Shares
+from sfusion_tools.limiter.shares import HeldPermit, KnownClient, ShareQueue, Shares
 
 Observer = Callable[[str, str, dict[str, object]], None]
 """Called with (event, client, facts) for every change of the queue or of the permits."""
@@ -49,7 +47,7 @@ class PermitBook:
         self._version = first_ticket  # of replies; so that an epoch is never that of another incarnation
         self._unleased = unleased or {}
         self._clients: dict[str, KnownClient] = {}
-        self._shares: Shares[Waiter] = Shares()
+        self._shares: Shares = Shares()
         self._permits: dict[str, HeldPermit] = {}
         self._expiries: list[tuple[float, str]] = []  # a heap; an entry may be older than its permit's last renewal
         self._next_death = math.inf  # no client dies before this
@@ -57,7 +55,7 @@ class PermitBook:
         self.updated: dict[str, None] = {}
         """Clients that have an update since ``take_updated``."""
         self._asking: set[str] = set()  # clients that ``take`` sent to the queue and whose batch is yet to come
-        self._granted = self._handed = self._expired = self._fenced = self._cancelled = self._dropped = 0
+        self._counts = dict.fromkeys(("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"), 0)
         self._width = Width(settings.rate_limit)
         self._unreported = dict(learn_from or {})
         self._learning = bool(self._unreported)
@@ -132,12 +130,7 @@ class PermitBook:
             holders={c.name: len(c.permits) for c in self._clients.values() if c.permits},
             waiters={c.name: len(c.tickets) for c in self._clients.values() if c.tickets},
             shares={s.name: ShareSnapshot(s.weight, s.out, len(s.waiters)) for s in self._shares},
-            granted=self._granted,
-            handed_on=self._handed,
-            expired=self._expired,
-            fenced=self._fenced,
-            cancelled=self._cancelled,
-            dropped=self._dropped,
+            **self._counts,
             learning=self.learning_at(now),
             incarnation=self.incarnation,
             lease=self.settings.lease,
@@ -166,9 +159,8 @@ class PermitBook:
         permit = f"{self.incarnation}-{self._next_permit}"
         self._next_permit += 1
         self._hold(now, client, permit, number, ticket)
-        self._granted += 1
-        if self._observer is not None:
-            self._record("granted", client, waiter=number, ticket=ticket, permit=permit)
+        self._counts["granted"] += 1
+        self._record("granted", client, waiter=number, ticket=ticket, permit=permit)
         return permit
 
     def _hold(self, now: float, client: KnownClient, permit: str, waiter: int = 0, ticket: int | None = None) -> None:
@@ -176,7 +168,7 @@ class PermitBook:
         client.share.out += 1
         # A grant waits for the client's next poll: it must not expire before a client without polls counts as dead.
         expires = now + max(self.settings.lease, client.lease) if client.leased else math.inf
-        if self._learning and self.learning_at(now):
+        if self.learning_at(now):
             # Learned: its owner may believe in it for as long as the predecessor's lease allows.
             expires = max(expires, self._learning_until)
         self._permits[permit] = HeldPermit(client, expires, waiter, ticket)
@@ -196,14 +188,13 @@ class PermitBook:
         client.permits.discard(permit)
         client.share.out -= 1
         del self._permits[permit]
-        if self._observer is not None:
-            self._record(how, client, permit=permit)
+        self._record(how, client, permit=permit)
         return True
 
     def _take_back(self, client: KnownClient, permit: str) -> bool:
         released = self._release(client, permit)
         if not released:
-            self._fenced += 1
+            self._counts["fenced"] += 1
             self._record("fenced", client, permit=permit)
         return released
 
@@ -230,7 +221,7 @@ class PermitBook:
     def _cancel(self, client: KnownClient, number: int) -> None:
         ticket = client.tickets.get(number)
         if self._dequeue(client, number):
-            self._cancelled += 1
+            self._counts["cancelled"] += 1
             self._record("cancelled", client, waiter=number, ticket=ticket)
 
     def _drop_waiters(self, client: KnownClient) -> None:
@@ -242,7 +233,7 @@ class PermitBook:
     def _free(self) -> int:
         return self.width - self.in_use
 
-    def _next_in_line(self) -> tuple[ShareQueue[Waiter], int] | None:
+    def _next_in_line(self) -> tuple[ShareQueue, int] | None:
         """Return whose turn it is: a share, and the first ticket in its queue."""
         share = self._shares.next(self.width)
         return None if share is None else (share, next(iter(share.waiters)))
@@ -272,13 +263,13 @@ class PermitBook:
         while self._expiries and self._expiries[0][0] <= now and self._next_expiry() <= now:
             _, name = heapq.heappop(self._expiries)
             self._release(self._permits[name].client, name, "expired")
-            self._expired += 1
+            self._counts["expired"] += 1
         if now < self._next_death:
             return
         for client in [c for c in self._clients.values() if c.leased and c.seen + c.lease <= now]:
             # It may only be stalled: with its next message it has to attach and report its state.
             self._set_attached(now, client, False)
-            self._dropped += len(client.tickets) + len(client.grants)
+            self._counts["dropped"] += len(client.tickets) + len(client.grants)
             self._drop_waiters(client)
             for _, permit in client.grants:
                 self._release(client, permit)  # it was never sent, so nobody uses it
@@ -344,3 +335,75 @@ class PermitBook:
     def _record(self, event: str, client: KnownClient | None, **facts: object) -> None:
         if self._observer is not None:
             self._observer(event, client.name if client is not None else "", facts)
+
+
+class Bucket:
+    """A token bucket: ``rate`` tokens per second, at most ``size`` saved up; starts full unless ``tokens`` is given."""
+
+    def __init__(self, rate: float, size: int | None, *, now: float, tokens: float | None = None) -> None:
+        self.rate = rate
+        self.size = float(size if size is not None else max(1, int(rate)))
+        self._tokens = self.size if tokens is None else min(tokens, self.size)
+        self._filled_at = now
+
+    def take(self, now: float) -> bool:
+        """Take one token; return False if there is none."""
+        self._fill(now)
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def ready_at(self, now: float) -> float:
+        """When the next token will be available."""
+        self._fill(now)
+        return now if self._tokens >= 1.0 else now + (1.0 - self._tokens) / self.rate
+
+    def _fill(self, now: float) -> None:
+        if now > self._filled_at:
+            tokens = min(self.size, self._tokens + (now - self._filled_at) * self.rate)
+            # Rounding: a float sum a hair below a whole token must not postpone a grant for ever.
+            self._tokens = round(tokens, 9)
+            self._filled_at = now
+
+
+class Width:
+    """Additive increase, multiplicative decrease of the number of permits, between 1 and ``ceiling``.
+
+    A burst of 429s counts once: after narrowing, further ones are ignored for ``COOLDOWN_SECONDS``.
+    """
+
+    NARROW_TO = 0.7
+    WIDEN_BY = 1.0
+    COOLDOWN_SECONDS = 1.0
+
+    def __init__(self, ceiling: int) -> None:
+        self.ceiling = ceiling
+        self._width = float(ceiling)
+        self._cooldown_until = float("-inf")
+
+    @property
+    def permits(self) -> int:
+        return max(1, min(self.ceiling, int(self._width)))
+
+    def throttled(self, now: float) -> bool:
+        """Count a 429; return True if it narrowed the width."""
+        if now < self._cooldown_until:
+            return False
+        before = self.permits
+        # From the whole number of permits, not the fraction gained since: otherwise int() could hide a narrowing.
+        self._width = max(1.0, min(before * self.NARROW_TO, before - 1.0))
+        self._cooldown_until = now + self.COOLDOWN_SECONDS
+        return self.permits < before
+
+    def succeeded(self, count: int) -> bool:
+        """Count successes, about one width of which widens by one; return True if it did."""
+        before = self.permits
+        self._width = min(float(self.ceiling), self._width + self.WIDEN_BY * count / self._width)
+        return self.permits > before
+
+    def set_ceiling(self, ceiling: int) -> None:
+        """Set the upper bound; a width at the old bound follows it up, and any width follows it down."""
+        at_top = self.permits >= self.ceiling
+        self.ceiling = ceiling
+        self._width = float(ceiling) if at_top else min(self._width, float(ceiling))

@@ -7,12 +7,10 @@ import logging
 import math
 import time
 from collections.abc import Coroutine, Iterable
-from functools import partial
 from typing import Protocol, runtime_checkable
 from uuid import uuid4
 from weakref import ref
 
-from sfusion_tools.deadlines import Deadline, Deadlines
 from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout, SessionChanged
 from sfusion_tools.limiter.client_core import ClientCore, Received
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
@@ -121,7 +119,6 @@ class Limiter(LoopResource):
         self._granted: set[int] = set()  # waiters that had been served at the last renewal and had not gone on
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: LoopScope | None = None
-        self._deadlines: Deadlines | None = None
         self._sender: asyncio.Task[None] | None = None
         self._poller: asyncio.Task[None] | None = None
         self._timer: asyncio.Handle | None = None
@@ -196,7 +193,7 @@ class Limiter(LoopResource):
             self._scope.drop(self)
         self._futures.clear()
         self._owners.clear()
-        self._loop = self._scope = self._deadlines = self._sender = self._poller = self._timer = None
+        self._loop = self._scope = self._sender = self._poller = self._timer = None
         self._wake = asyncio.Event()
 
     def _take(self) -> str | None:
@@ -216,26 +213,25 @@ class Limiter(LoopResource):
             raise LimiterClosed("this limiter was closed")
         loop = self._loop or self._bind_to_loop()
         number = self._core.acquire(now)
-        deadline: Deadline | None = None
+        deadline: asyncio.Handle | None = None
         try:
             future: asyncio.Future[str] = loop.create_future()
             self._futures[number] = future
             self._schedule(loop, now)
-            if end is not None and self._deadlines is not None:
-                deadline = self._deadlines.at(end, partial(_time_out, future, end - now))
+            if end is not None:
+                deadline = loop.call_at(end, _time_out, future, end - now)
             return await future
         except BaseException:
             self._withdraw(number, self._futures.get(number))
             raise
         finally:
             self._futures.pop(number, None)
-            if deadline is not None and self._deadlines is not None:
-                self._deadlines.drop(deadline)
+            if deadline is not None:
+                deadline.cancel()
 
     def _bind_to_loop(self) -> asyncio.AbstractEventLoop:
         self._scope = runtime.scope()
         self._scope.adopt(self)
-        self._deadlines = Deadlines.of(self._scope)
         self._loop = self._scope.loop
         return self._loop
 

@@ -12,6 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch, LimiterReply, Poll
@@ -82,7 +83,8 @@ class ClientCore:
         self._waiting: dict[int, int | None] = {}  # waiter -> ticket
         self._queued: deque[int] = deque()  # other clients' waiters may be ahead of them
         self._run_queue: deque[int] = deque()  # at the head of the queue: ours to serve
-        self._held = dict.fromkeys(held, math.inf)  # permit -> until when it is certainly ours
+        self.held = dict.fromkeys(held, math.inf)
+        """The permits of this client, with the time until which each is certainly its own."""
         self._changes = _Changes()
         self._connection = _Connection()
         self._in_flight: tuple[Batch, float] | None = None
@@ -90,12 +92,8 @@ class ClientCore:
         self._urgent = False
         self._draining = False
         self._introduced = False
-        self._retry = FIRST_RETRY
-
-    @property
-    def held(self) -> dict[str, float]:
-        """The permits of this client, with the time until which each is certainly its own."""
-        return self._held
+        self.retry_pause = FIRST_RETRY
+        """Seconds until the limiter is tried again when it does not answer now."""
 
     @property
     def waiting(self) -> int:
@@ -104,12 +102,7 @@ class ClientCore:
     @property
     def polls(self) -> bool:
         """True when ``next_poll`` has something to return."""
-        return self._polling is None and self._connection.attached and bool(self._waiting or self._held)
-
-    @property
-    def retry_pause(self) -> float:
-        """Seconds until the limiter is tried again when it does not answer now."""
-        return self._retry
+        return self._polling is None and self._connection.attached and bool(self._waiting or self.held)
 
     @property
     def heir(self) -> int | None:
@@ -137,7 +130,7 @@ class ClientCore:
             return None
         permit, lease = granted
         self._next_waiter += 1
-        self._held[permit] = now + lease
+        self.held[permit] = now + lease
         self.renew_at = min(self.renew_at, now + lease / RENEWALS_PER_LEASE)
         return permit
 
@@ -149,11 +142,11 @@ class ClientCore:
         False if that was not possible: ``release`` is.
         """
         connection = self._connection
-        if self._waiting or self._changes.handed or not connection.attached or permit not in self._held:
+        if self._waiting or self._changes.handed or not connection.attached or permit not in self.held:
             return False
         if not tell(self.name, connection.epoch, permit, succeeded, throttled):
             return False
-        del self._held[permit]
+        del self.held[permit]
         return True
 
     def cancel(self, now: float, number: int) -> None:
@@ -171,7 +164,7 @@ class ClientCore:
         """Take a permit back; return the waiter that holds it from now on, if it went to one."""
         self._changes.succeeded += succeeded
         self._changes.throttled += throttled
-        until = self._held.get(permit)
+        until = self.held.get(permit)
         if until is None:
             return None
         heir = self.heir if until > now else None
@@ -181,7 +174,7 @@ class ClientCore:
             self._changes.handed.append((heir, permit))
             self._schedule(now, urgent=False)
         else:
-            del self._held[permit]
+            del self.held[permit]
             self._changes.release.append(permit)
             self._schedule(now, urgent=True)
         return heir
@@ -196,10 +189,10 @@ class ClientCore:
         """Renew the leases: it is time to. Permits that are not among those ``used`` return."""
         self.renew_at = math.inf
         if used is not None:
-            for permit in [permit for permit in self._held if permit not in used]:
-                del self._held[permit]
+            for permit in [permit for permit in self.held if permit not in used]:
+                del self.held[permit]
                 self._changes.release.append(permit)
-        if self._held:
+        if self.held:
             self._changes.renew = True
             self._plan_renewal(now)
         self._schedule(now, urgent=True)
@@ -239,7 +232,7 @@ class ClientCore:
         batch = request if isinstance(request, Batch) else None
         attaching = batch is not None and batch.attach is not None
         if batch is not None:
-            self._retry = FIRST_RETRY
+            self.retry_pause = FIRST_RETRY
             self.send_at = now if self._urgent or self._draining else now + COALESCE_SECONDS
         elif not connection.attached or request.epoch != connection.epoch:
             # Grants to an earlier attachment that never arrived were returned by attaching again.
@@ -256,13 +249,13 @@ class ClientCore:
         if reply.version > connection.version:
             connection.version, connection.run, connection.lease = reply.version, reply.run, reply.lease
         self._update_leases(reply, sent, batch, result.lost)
-        for number, ticket in sorted(reply.tickets, key=_ticket):
+        for number, ticket in sorted(reply.tickets, key=itemgetter(1)):
             if number in self._waiting:
                 self._waiting[number] = ticket
                 self._queued.append(number)
         self._delegate()
         for number, permit in reply.grants:
-            self._held[permit] = sent + reply.lease
+            self.held[permit] = sent + reply.lease
             if number in self._waiting:
                 del self._waiting[number]
                 result.grants.append((number, permit))
@@ -278,8 +271,8 @@ class ClientCore:
         self._connection.attached = False
         if isinstance(request, Batch):
             self._urgent = True
-            self.send_at = now + self._retry
-            self._retry = min(self._retry * 2, LAST_RETRY)
+            self.send_at = now + self.retry_pause
+            self.retry_pause = min(self.retry_pause * 2, LAST_RETRY)
         else:
             self._schedule(now, urgent=True)
 
@@ -306,12 +299,12 @@ class ClientCore:
     def _make_batch(self) -> Batch | None:
         changes, attach = self._changes, None
         if not self._connection.attached:
-            if not (self._waiting or self._held or changes.release or changes.cancel or changes.handed):
+            if not (self._waiting or self.held or changes.release or changes.cancel or changes.handed):
                 return None
             self._introduced = True
             # The full state: it includes what the changes would report.
             share = self.share
-            attach = Attach(tuple(self._held), tuple(self._waiting.items()), share.name, share.weight, PROTOCOL)
+            attach = Attach(tuple(self.held), tuple(self._waiting.items()), share.name, share.weight, PROTOCOL)
             changes = _Changes(succeeded=changes.succeeded, throttled=changes.throttled)
         elif not (changes.acquire or changes.cancel or changes.handed or changes.release or changes.renew):
             return None
@@ -322,7 +315,7 @@ class ClientCore:
             tuple(changes.cancel),
             tuple(changes.handed),
             tuple(changes.release),
-            tuple(self._held) if changes.renew else (),
+            tuple(self.held) if changes.renew else (),
             changes.succeeded,
             changes.throttled,
             epoch=self._connection.epoch if attach is None else 0,
@@ -361,8 +354,8 @@ class ClientCore:
         if reply.incarnation != connection.incarnation:
             # A new limiter believes what we report. But permits of another cluster are none of its own, and a lease
             # that ended meanwhile may have been given to others by the old limiter, before it died.
-            for permit in [p for p, until in self._held.items() if until <= now or connection.moved]:
-                del self._held[permit]
+            for permit in [p for p, until in self.held.items() if until <= now or connection.moved]:
+                del self.held[permit]
                 self._changes.release.append(permit)
                 lost.append(permit)
                 self._schedule(now, urgent=True)
@@ -374,13 +367,13 @@ class ClientCore:
             self._waiting[number] = None
 
     def _update_leases(self, reply: LimiterReply, sent: float, batch: Batch | None, lost: list[str]) -> None:
-        lost += [permit for permit in reply.lost if self._held.pop(permit, None) is not None]
+        lost += [permit for permit in reply.lost if self.held.pop(permit, None) is not None]
         if batch is None:
             return
         named = batch.attach.held if batch.attach is not None else batch.renew
         for permit in (*named, *(permit for _, permit in batch.handed)):
-            if permit in self._held:
-                self._held[permit] = sent + reply.lease
+            if permit in self.held:
+                self.held[permit] = sent + reply.lease
 
     def _delegate(self) -> None:
         run = self._connection.run
@@ -391,9 +384,5 @@ class ClientCore:
             self._run_queue.append(self._queued.popleft())
 
     def _plan_renewal(self, now: float) -> None:
-        if self._held:
+        if self.held:
             self.renew_at = min(self.renew_at, now + self._connection.lease / RENEWALS_PER_LEASE)
-
-
-def _ticket(joined: tuple[int, int]) -> int:
-    return joined[1]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import heapq
 
 from sfusion_tools.limiter.book import PermitBook
-from sfusion_tools.limiter.clients import KnownClient
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import Share
+from sfusion_tools.limiter.shares import KnownClient
 
 LONGEST_SCAN = 256
 """How far into the queue a client's run is looked for; the rest of a longer run follows in later replies."""
@@ -51,7 +51,7 @@ class LimiterCore(PermitBook):
         for number, permit in batch.handed:
             self._record("handed_on", client, waiter=number, ticket=client.tickets.get(number), permit=permit)
             self._dequeue(client, number)
-            self._handed += 1
+            self._counts["handed_on"] += 1
             if not self._renew(now, client, permit):
                 lost.append(permit)
         lost += [permit for permit in batch.release if not self._take_back(client, permit)]
@@ -75,23 +75,22 @@ class LimiterCore(PermitBook):
         that has arrived.
         """
         self._expire(now)
-        client = self._clients.get(name)
-        if client is None or not client.attached or client.epoch != epoch:
+        client = self._attached(name, epoch)
+        if client is None:
             return None
         self._asking.discard(name)
         if (
             self._asking
-            or self._shares.somebody_waits
+            or self._shares.waiting
             or len(self._permits) >= self.width
-            or (self._learning and self.learning_at(now))
+            or self.learning_at(now)
             or (self._bucket is not None and not self._bucket.take(now))
         ):
             self._asking.add(name)
             return None
         client.seen = now
         ticket = self._take_ticket()
-        if self._observer is not None:
-            self._record("asked", client, waiter=number, ticket=ticket)
+        self._record("asked", client, waiter=number, ticket=ticket)
         self._shares.serve_newcomer(client.share)
         return self._issue(now, client, number, ticket), self.settings.lease
 
@@ -100,22 +99,21 @@ class LimiterCore(PermitBook):
     ) -> bool:
         """Take a permit back without a message; False if the client has to send one, because it is not attached."""
         self._expire(now)
-        client = self._clients.get(name)
-        if client is None or not client.attached or client.epoch != epoch:
+        client = self._attached(name, epoch)
+        if client is None:
             return False
         client.seen = now
         self._take_back(client, permit)
-        if self.settings.adaptive:
-            self._adapt(now, succeeded, throttled)
-        if self._shares.somebody_waits:
+        self._adapt(now, succeeded, throttled)
+        if self._shares.waiting:
             self.tick(now)
         return True
 
     def heartbeat(self, now: float, poll: Poll) -> None:
         """A poll came, which may wait before it is answered: answering it later is no sign of life."""
         self._expire(now)
-        client = self._clients.get(poll.client)
-        if client is not None and client.attached and client.epoch == poll.epoch:
+        client = self._attached(poll.client, poll.epoch)
+        if client is not None:
             client.seen = now
 
     def poll(self, now: float, poll: Poll, came: float | None = None) -> LimiterReply:
@@ -124,8 +122,8 @@ class LimiterCore(PermitBook):
         ``came`` is when the poll came, if that was earlier than ``now``.
         """
         self.tick(now)
-        client = self._clients.get(poll.client)
-        if client is None or not client.attached or client.epoch != poll.epoch:
+        client = self._attached(poll.client, poll.epoch)
+        if client is None:
             return self._empty_reply(unknown=True)
         if poll.number < client.last_poll:
             return self._empty_reply()
@@ -138,19 +136,18 @@ class LimiterCore(PermitBook):
 
     def has_update(self, poll: Poll) -> bool:
         """True when a poll must return: a grant, new settings, or the client attached again or has to."""
-        client = self._clients.get(poll.client)
-        return (
-            client is None
-            or not client.attached
-            or client.epoch != poll.epoch
-            or client.last_poll >= poll.number
-            or client.has_update
-        )
+        client = self._attached(poll.client, poll.epoch)
+        return client is None or client.last_poll >= poll.number or client.has_update
 
     def clients(self) -> dict[str, int]:
         """The clients that may hold permits, with the numbers of their attachments: a successor learns from them."""
         known = {c.name: c.attached_by for c in self._clients.values() if c.leased and (c.attached or c.permits)}
         return {**self._unreported, **known}
+
+    def _attached(self, name: str, epoch: int) -> KnownClient | None:
+        """Return the client if this is its present attachment."""
+        client = self._clients.get(name)
+        return client if client is not None and client.attached and client.epoch == epoch else None
 
     def _detach(self, now: float, batch: Batch) -> None:
         self._unreported.pop(batch.client, None)

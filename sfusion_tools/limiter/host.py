@@ -1,16 +1,24 @@
-"""The shell around the core: a lock, a clock, and the long polls that wait for an update."""
+"""The shell around the core, with a lock, a clock and long polls, and the limiter inside one process."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll, Snapshot
-from sfusion_tools.limiter.settings import LimiterSettings
+from sfusion_tools.limiter.record import LimiterRecord
+from sfusion_tools.limiter.settings import LimiterSettings, Share
+from sfusion_tools.runtime import runtime
+
+logger = logging.getLogger(__name__)
 
 _SHORTEST_WAIT = 1e-6
 """A timer may fire a rounding error before its time; waiting for that rest again and again would be a busy loop."""
@@ -52,8 +60,7 @@ class LimiterHost:
         try:
             now = self._clock()
             known = self._core.give_back(now, client, epoch, permit, succeeded, throttled)
-            if self._core.updated or self._core.settings.per_second is not None:
-                self._wake_all(now)
+            self._wake_all(now)
             return known
         finally:
             self._lock.release()
@@ -98,15 +105,11 @@ class LimiterHost:
             self._wake()
         return snapshot
 
-    def clients(self) -> dict[str, int]:
-        """The clients that a successor has to learn from, with the numbers of their attachments."""
+    def record(self, actor: str, attaching: Batch | None = None) -> LimiterRecord:
+        """Return what a successor has to know; one client may be about to be attached."""
         with self._lock:
-            return self._core.clients()
-
-    def longest_lease(self) -> float:
-        """For how long a successor has to learn from clients that do not report."""
-        with self._lock:
-            return self._core.longest_lease(self._clock())
+            core = self._core
+            return LimiterRecord.of(actor, core.settings, core.clients(), core.longest_lease(self._clock()), attaching)
 
     def _wake_all(self, now: float) -> None:
         self._wake()
@@ -141,3 +144,98 @@ class _PendingPoll:
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+_BEAT_SECONDS = 0.1
+_LONGEST_STEP = 0.25
+
+
+class RunningClock:
+    """Seconds during which this process ran. It must be read often: of a longer pause only ``_LONGEST_STEP`` counts.
+
+    A limiter that was stopped, or whose machine was suspended, receives no renewals meanwhile; by a usual clock it
+    would find all leases expired and grant the same permits again.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last = clock()
+        self._ran = 0.0
+
+    def __call__(self) -> float:
+        with self._lock:
+            now = self._clock()
+            self._ran += min(now - self._last, _LONGEST_STEP)
+            self._last = now
+            return self._ran
+
+    def keep_running(self) -> None:
+        """Read it from now on in a thread, for as long as the process lives."""
+        threading.Thread(target=self._beat, name="limiter-clock", daemon=True).start()
+
+    def _beat(self) -> None:
+        while True:
+            self()
+            time.sleep(_BEAT_SECONDS)
+
+
+class LocalTransport:
+    """Carries messages to a host in this process."""
+
+    def __init__(self, host: LimiterHost) -> None:
+        self._host = host
+        self.take = host.take
+        self.give_back = host.give_back
+
+    async def exchange(self, batch: Batch) -> LimiterReply:
+        return self._host.exchange(batch)
+
+    async def wait(self, poll: Poll) -> LimiterReply:
+        return await self._host.wait(poll)
+
+    def detach(self, farewell: Batch) -> None:
+        self._host.exchange(farewell)
+
+
+def local_host(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> LimiterHost:
+    """Make a limiter that only holders of the returned object share."""
+    return LimiterHost(LimiterCore(settings, clock(), incarnation=uuid4().hex[:8]), clock)
+
+
+def local_limiter(
+    settings: LimiterSettings, clock: Callable[[], float] = time.monotonic, *, share: Share | None = None
+) -> Limiter:
+    """Make a private limiter for use within one event loop."""
+    return Limiter(LocalTransport(local_host(settings, clock)), share=share)
+
+
+def shared_host(name: str, settings: LimiterSettings, *, apply: bool) -> LimiterHost:
+    """Return the limiter that all tools of this process with this ``limiter_name`` share."""
+    host = runtime.shared((LimiterHost, name), lambda: local_host(settings))
+    if host.settings != settings:
+        settle_difference(name, host.settings, settings, host.configure if apply else None)
+    return host
+
+
+def settle_difference(
+    name: str,
+    running: LimiterSettings,
+    asked: LimiterSettings,
+    apply: Callable[[LimiterSettings], object] | None,
+) -> None:
+    """Warn that two callers want different settings of one limiter, and apply the newer ones if asked to."""
+    fields = [f for f in asked.__dataclass_fields__ if getattr(asked, f) != getattr(running, f)]
+    has = ", ".join(f"{f} {getattr(running, f)}" for f in fields)
+    wants = ", ".join(f"{f} {getattr(asked, f)}" for f in fields)
+    if apply is not None:
+        apply(asked)
+        logger.warning("limiter %r ran with %s; now it runs with %s, as a later caller asked", name, has, wants)
+    else:
+        logger.warning(
+            "limiter %r already runs with %s, so %s is NOT in force here; "
+            "set rate_limit_mismatch: apply in the tool config, or use `sfusion limiter resize`",
+            name,
+            has,
+            wants,
+        )

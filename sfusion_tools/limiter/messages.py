@@ -1,4 +1,4 @@
-"""The messages between clients and the limiter: plain tuples, cheap to pickle.
+"""The messages between clients and the limiter, plain tuples that are cheap to pickle, and the limiter's snapshot.
 
 A client numbers its requests. The limiter applies a batch once: a second copy gets the same reply, and one that is
 older than the client's last gets an empty reply that nobody waits for.
@@ -7,8 +7,11 @@ older than the client's last gets an empty reply that nobody waits for.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from sfusion_tools.exposition import by_label, render, single
 
 PROTOCOL = 3
 """Increases whenever these messages or their meaning change: the actor of a cluster outlives upgrades of clients."""
@@ -100,7 +103,7 @@ class Snapshot:
 
     rate_limit: int
     width: int
-    """How many permits may be out now: rate_limit, or fewer while an adaptive limiter is narrowed."""
+    """How many permits may be out now: rate_limit, or fewer while an adaptive one is narrowed."""
     in_use: int
     waiting: int
     holders: dict[str, int]
@@ -124,3 +127,46 @@ class Snapshot:
     lease: float
     per_second: float | None
     adaptive: bool
+
+
+def limiter_page(name: str, snapshot: Snapshot) -> str:
+    """Return the state of a limiter as a page for Prometheus; counters begin at 0 again when the limiter restarts."""
+    gauges = {
+        "limit": ("Permits that may be out at most: rate_limit.", snapshot.rate_limit),
+        "width": (
+            "Permits that may be out now: less than the limit while an adaptive one is narrowed.",
+            snapshot.width,
+        ),
+        "in_use": ("Permits that are out.", snapshot.in_use),
+        "waiting": ("Callers that wait for a permit.", snapshot.waiting),
+        "lease_seconds": ("How long a permit lives without renewal.", snapshot.lease),
+        "learning": ("1 after a restart, while clients have yet to report what they hold.", snapshot.learning),
+    }
+    counters = {
+        "granted": ("Permits granted.", snapshot.granted),
+        "handed_on": ("Permits that a client passed from one of its callers to the next.", snapshot.handed_on),
+        "expired": ("Permits that returned because their lease ran out.", snapshot.expired),
+        "fenced": ("Releases refused because the permit no longer belonged to the caller.", snapshot.fenced),
+        "cancelled": ("Waiters that gave up.", snapshot.cancelled),
+        "dropped": ("Waiters removed because their client died.", snapshot.dropped),
+    }
+    shares = snapshot.shares.items()
+    weights = {name: share.weight for name, share in shares}
+    labelled: dict[str, tuple[str, Mapping[str, float]]] = {
+        "share_weight": ("Weight by share; the empty one is that of clients without a share.", weights),
+        "share_holds": ("Permits by share.", {name: share.in_use for name, share in shares}),
+        "share_waits": ("Waiters by share.", {name: share.waiting for name, share in shares}),
+        "client_holds": ("Permits by client.", snapshot.holders),
+        "client_waits": ("Waiters by client.", snapshot.waiters),
+    }
+    return render(
+        [
+            *(single(f"sfusion_limiter_{key}", "gauge", *rest) for key, rest in gauges.items()),
+            *(single(f"sfusion_limiter_{key}_total", "counter", *rest) for key, rest in counters.items()),
+            *(
+                by_label(f"sfusion_limiter_{key}", "gauge", help, key.partition("_")[0], values)
+                for key, (help, values) in labelled.items()
+            ),
+        ],
+        {"limiter": name},
+    )

@@ -11,16 +11,13 @@ from uuid import uuid4
 import ray
 
 from sfusion_tools.errors import LimiterError
+from sfusion_tools.limiter.blocking import CALLERS, DirectCallers, permit_id
 from sfusion_tools.limiter.book import Observer
-from sfusion_tools.limiter.callers import CALLERS, DirectCallers, permit_id
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.host import LimiterHost
-from sfusion_tools.limiter.local import LocalTransport
+from sfusion_tools.limiter.host import LimiterHost, LocalTransport, RunningClock
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, Snapshot, packed, unpacked
-from sfusion_tools.limiter.record import RecordStore
-from sfusion_tools.limiter.running_clock import RunningClock
+from sfusion_tools.limiter.record import RecordStore, learning_of
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
-from sfusion_tools.limiter.succession import LimiterRecord, learning_of
 
 
 class LimiterActor:
@@ -64,8 +61,7 @@ class LimiterActor:
         return None
 
     def _record(self, attaching: Batch | None = None) -> None:
-        host = self._host
-        self._store.write(LimiterRecord.of(self._id, host.settings, host.clients(), host.longest_lease(), attaching))
+        self._store.write(self._host.record(self._id, attaching))
 
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def exchange(self, message: bytes) -> bytes:

@@ -1,7 +1,8 @@
-"""What a limiter's successor must know, kept in the key-value store of the Ray cluster.
+"""What a limiter leaves to its successor, kept in the key-value store of the Ray cluster.
 
-Importing this module imports Ray. The functions of ``ray.experimental.internal_kv`` are used here and nowhere else: Ray
-has no public store that outlives every actor, and an actor that only stored this could die together with the limiter.
+Only ``RecordStore`` imports Ray, and when it is used. The functions of ``ray.experimental.internal_kv`` are used here
+and nowhere else: Ray has no public store that outlives every actor, and an actor that only stored this could die
+together with the limiter.
 """
 
 from __future__ import annotations
@@ -9,26 +10,70 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
-
-from sfusion_tools.limiter.succession import LimiterRecord
+from sfusion_tools.limiter.messages import Batch
+from sfusion_tools.limiter.settings import LimiterSettings
 
 _NAMESPACE = b"sfusion:limiter"
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterRecord:
+    """What an actor wrote last: before every attachment that it applied, and when its settings changed."""
+
+    actor: str
+    """The id of the actor: the same after a restart by Ray, another one for a stranger with its name."""
+    settings: dict[str, Any]
+    clients: dict[str, int]
+    """Those that may hold permits, with the numbers of their last attachments."""
+    lease: float
+    """The longest lease that one of them may know."""
+
+    @classmethod
+    def of(
+        cls,
+        actor: str,
+        settings: LimiterSettings,
+        clients: dict[str, int],
+        lease: float,
+        attaching: Batch | None = None,
+    ) -> LimiterRecord:
+        """Make the record of a limiter with these clients, one of which is about to be attached."""
+        if attaching is not None:
+            name = attaching.client
+            clients = {**clients, name: max(clients.get(name, 0), attaching.number)}
+        return cls(actor, asdict(settings), clients, lease)
+
+
+def learning_of(
+    record: LimiterRecord | None, settings: LimiterSettings, since_removal: float | None
+) -> tuple[dict[str, int], float]:
+    """Return which clients a new limiter must learn from before it grants anything, and for how long at most.
+
+    They may believe in their permits for a whole lease after the predecessor ended, which was just now for all we know,
+    or when it was removed.
+    """
+    if record is None:
+        return {}, settings.lease
+    seconds = max(record.lease, settings.lease) - (since_removal or 0.0)
+    return (record.clients, seconds) if seconds > 0 else ({}, settings.lease)
 
 
 class RecordStore:
     """The record of the limiter with one name, and the permits of those who call its actor directly."""
 
     def __init__(self, name: str) -> None:
+        from ray.experimental import internal_kv
+
+        self._kv: Any = internal_kv
         self._record = f"limiter:{name}"
         self._callers = f"limiter:{name}:callers"
         self._removal = f"limiter:{name}:removed"
 
     def read(self) -> LimiterRecord | None:
-        found = _get(self._record)
+        found = self._get(self._record)
         if found is None:
             return None
         settings, clients = found["settings"], found["clients"]
@@ -37,38 +82,35 @@ class RecordStore:
         return LimiterRecord(found["actor"], settings, clients, found.get("lease", settings["lease"]))
 
     def write(self, record: LimiterRecord) -> None:
-        _put(self._record, asdict(record))
+        self._put(self._record, asdict(record))
 
     def read_callers(self) -> list[str]:
         """Return the names of the permits that direct callers hold, oldest first."""
-        return _get(self._callers) or []
+        return self._get(self._callers) or []
 
     def write_callers(self, names: Iterable[str]) -> None:
-        _put(self._callers, list(names))
+        self._put(self._callers, list(names))
 
     def mark_removed(self, actor: str) -> None:
         """Note that this actor is gone for good from now on; permits of direct callers end with it."""
-        _put(self._removal, {"actor": actor, "at": time.time()})
-        _delete(self._callers)
+        self._put(self._removal, {"actor": actor, "at": time.time()})
+        self._delete(self._callers)
 
     def seconds_since_removal(self, actor: str) -> float | None:
         """Return how long ago this actor was removed, None if it was not."""
-        found = _get(self._removal)
+        found = self._get(self._removal)
         return time.time() - found["at"] if found is not None and found["actor"] == actor else None
 
     def forget(self) -> None:
         for key in (self._record, self._callers, self._removal):
-            _delete(key)
+            self._delete(key)
 
+    def _get(self, key: str) -> Any:
+        found = self._kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
+        return json.loads(found) if found else None
 
-def _get(key: str) -> Any:
-    found = _internal_kv_get(key.encode(), namespace=_NAMESPACE)
-    return json.loads(found) if found else None
+    def _put(self, key: str, value: object) -> None:
+        self._kv._internal_kv_put(key.encode(), json.dumps(value).encode(), overwrite=True, namespace=_NAMESPACE)
 
-
-def _put(key: str, value: object) -> None:
-    _internal_kv_put(key.encode(), json.dumps(value).encode(), overwrite=True, namespace=_NAMESPACE)
-
-
-def _delete(key: str) -> None:
-    _internal_kv_del(key.encode(), namespace=_NAMESPACE)
+    def _delete(self, key: str) -> None:
+        self._kv._internal_kv_del(key.encode(), namespace=_NAMESPACE)

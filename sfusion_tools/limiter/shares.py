@@ -1,23 +1,63 @@
-"""Who is served next when several jobs use one limiter."""
+"""What the limiter knows of its clients, and who is served next when several jobs use one limiter."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
 
-T = TypeVar("T")
+from sfusion_tools.limiter.messages import LimiterReply
 
 ROUNDING = 1e-9
 
 
-class ShareQueue(Generic[T]):
+@dataclass(slots=True)
+class KnownClient:
+    """One process or event loop that uses the limiter: what it holds, what it waits for, which messages came."""
+
+    name: str
+    leased: bool
+    share: ShareQueue
+    seen: float
+    lease: float
+    """The lease in the last reply to it: the one that it knows, and by which its silence is judged."""
+    tickets: dict[int, int] = field(default_factory=dict)
+    in_deaths: bool = False
+    """Is it in the heap of clients that wait?"""
+    permits: set[str] = field(default_factory=set)
+    grants: list[tuple[int, str]] = field(default_factory=list)
+    attached: bool = False
+    attached_by: int = 0
+    """The number of its last attachment."""
+    epoch: int = 0
+    has_update: bool = False
+    last_batch: int = 0
+    last_batch_reply: LimiterReply | None = None
+    last_poll: int = 0
+    last_poll_reply: LimiterReply | None = None
+
+
+Waiter = tuple[KnownClient, int]
+"""A client, and the number that it gave to one of its callers."""
+
+
+@dataclass(slots=True)
+class HeldPermit:
+    """A permit that is out, and the waiter that it was granted to."""
+
+    client: KnownClient
+    expires: float
+    waiter: int
+    ticket: int | None
+
+
+class ShareQueue:
     """The waiters of one share, ordered by ticket, and how many permits it has out."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.weight = 1.0
-        self.waiters: OrderedDict[int, T] = OrderedDict()
+        self.waiters: OrderedDict[int, Waiter] = OrderedDict()
         self.out = 0
         self.attached = 0
         """Clients of this share that are attached."""
@@ -26,7 +66,7 @@ class ShareQueue(Generic[T]):
 
         self._sorted = True
 
-    def add(self, ticket: int, waiter: T) -> None:
+    def add(self, ticket: int, waiter: Waiter) -> None:
         """Add at the end; whoever adds a ticket that belongs further ahead calls ``sort`` afterwards."""
         self._sorted = self._sorted and (not self.waiters or next(reversed(self.waiters)) < ticket)
         self.waiters[ticket] = waiter
@@ -38,7 +78,7 @@ class ShareQueue(Generic[T]):
         self._sorted = True
 
 
-class Shares(Generic[T]):
+class Shares:
     """The shares that have clients, permits or waiters.
 
     Each share with waiters has a *part* of the permits, in proportion to its weight. The next permit goes to the share
@@ -47,13 +87,13 @@ class Shares(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._shares: dict[str, ShareQueue[T]] = {}
+        self._shares: dict[str, ShareQueue] = {}
         self._turns = 0.0  # of the share that was served last
 
-    def __iter__(self) -> Iterator[ShareQueue[T]]:
+    def __iter__(self) -> Iterator[ShareQueue]:
         return iter(self._shares.values())
 
-    def get(self, name: str) -> ShareQueue[T]:
+    def get(self, name: str) -> ShareQueue:
         share = self._shares.get(name)
         if share is None:
             share = self._shares[name] = ShareQueue(name)
@@ -68,13 +108,6 @@ class Shares(Generic[T]):
         return sum(len(share.waiters) for share in self)
 
     @property
-    def somebody_waits(self) -> bool:
-        for share in self._shares.values():  # noqa: SIM110 - half the cost of any()
-            if share.waiters:
-                return True
-        return False
-
-    @property
     def several(self) -> bool:
         """True while clients of more than one share are attached."""
         return len(self._shares) > 1 and sum(share.attached > 0 for share in self) > 1
@@ -82,13 +115,13 @@ class Shares(Generic[T]):
     def holds_ticket(self, ticket: int) -> bool:
         return any(ticket in share.waiters for share in self)
 
-    def join(self, share: ShareQueue[T], ticket: int, waiter: T) -> None:
+    def join(self, share: ShareQueue, ticket: int, waiter: Waiter) -> None:
         if not share.waiters:
             # No credit for the time without waiters.
             share.turns = max(share.turns, min((s.turns for s in self if s.waiters), default=self._turns))
         share.add(ticket, waiter)
 
-    def next(self, width: int) -> ShareQueue[T] | None:
+    def next(self, width: int) -> ShareQueue | None:
         """Return the share to be served next, with so many permits in all; None if nobody waits."""
         busy = [share for share in self if share.waiters]
         if len(busy) <= 1:
@@ -96,18 +129,18 @@ class Shares(Generic[T]):
         weights = sum(share.weight for share in busy)
         available = width - sum(share.out for share in self if not share.waiters)
 
-        def order(share: ShareQueue[T]) -> tuple[bool, float, int]:
+        def order(share: ShareQueue) -> tuple[bool, float, int]:
             has_its_part = share.out + ROUNDING >= available * share.weight / weights
             return has_its_part, share.turns, next(iter(share.waiters))
 
         return min(busy, key=order)
 
-    def serve_newcomer(self, share: ShareQueue[T]) -> None:
+    def serve_newcomer(self, share: ShareQueue) -> None:
         """Count a permit for a caller that need not wait, because nobody does."""
         self._turns = max(share.turns, self._turns)
         share.turns = self._turns + 1 / share.weight
 
-    def serve(self, share: ShareQueue[T], ticket: int) -> T:
+    def serve(self, share: ShareQueue, ticket: int) -> Waiter:
         """Remove and return a waiter that gets a permit."""
         self._turns = share.turns
         share.turns += 1 / share.weight

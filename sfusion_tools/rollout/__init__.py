@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from sfusion_tools.errors import BadLimits, EngineAnswerError, IllegalTransition, RolloutError, TemplateError
-from sfusion_tools.rollout.batch import run_batch
-from sfusion_tools.rollout.driver import RolloutDriver
-from sfusion_tools.rollout.engine import Engine
-from sfusion_tools.rollout.interaction import Interaction
+from sfusion_tools.rollout.driver import Engine, Interaction, RolloutDriver, run_batch
 from sfusion_tools.rollout.limits import RolloutLimits, TruncateSide, truncate
-from sfusion_tools.rollout.messages import Message
-from sfusion_tools.rollout.metrics import Refusal, RolloutMetrics
-from sfusion_tools.rollout.parsing import format_parser
-from sfusion_tools.rollout.request import AsyncRolloutRequest
+from sfusion_tools.rollout.request import AsyncRolloutRequest, Message, RolloutMetrics
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum, EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.turns import (
     FoundCall,
     ParsedTurn,
     PlannedCall,
+    Refusal,
     ToolResult,
     TurnParser,
     UnreadableCall,
+    format_parser,
 )
 
 __all__ = [

@@ -1,23 +1,48 @@
-"""Drives a request from PENDING to its end: generates, executes calls and releases tools. The request has the rules."""
+"""Drives requests from PENDING to their end, one or a batch of them: generates, executes calls and releases tools.
+
+The request has the rules.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sfusion_tools.base_tool import BaseTool
-from sfusion_tools.rollout.engine import Engine, read_answer
-from sfusion_tools.rollout.foreign import bounded, even_if_cancelled
-from sfusion_tools.rollout.interaction import Interaction
+from sfusion_tools.errors import EngineAnswerError
 from sfusion_tools.rollout.request import AsyncRolloutRequest
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
-from sfusion_tools.rollout.states import EndCause
-from sfusion_tools.rollout.toolset import ToolSet
+from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
+from sfusion_tools.rollout.toolset import ToolSet, bounded, even_if_cancelled, settle
 from sfusion_tools.rollout.turns import TurnParser
+from sfusion_tools.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
+
+
+class Engine(Protocol):
+    """An engine with the interface of sglang's."""
+
+    async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        """Generate one turn; return ``text``, ``output_ids`` and ``meta_info`` with a ``finish_reason``."""
+        ...
+
+
+class Interaction(Protocol):
+    """A simulated user, with the same interface as verl's."""
+
+    async def start_interaction(self, instance_id: str, **kwargs: Any) -> Any: ...
+
+    async def generate_response(
+        self, instance_id: str, messages: list[dict[str, Any]], **kwargs: Any
+    ) -> tuple[bool, str, float | None, dict[str, Any]]:
+        """Return whether the conversation is over, what the user says, a score of the turn, and metrics."""
+        ...
+
+    async def finalize_interaction(self, instance_id: str) -> None: ...
 
 
 class RolloutDriver:
@@ -151,3 +176,115 @@ class RolloutDriver:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+async def run_batch(
+    driver: RolloutDriver,
+    requests: Sequence[AsyncRolloutRequest],
+    *,
+    enough: int | None = None,
+    at_once: int | None = None,
+    on_end: Callable[[AsyncRolloutRequest], None] | None = None,
+) -> list[AsyncRolloutRequest]:
+    """Run all requests and return them in order, each in a final state.
+
+    With ``enough``, the rest are cancelled as soon as that many are finished: COMPLETED, rewarded and released
+    (over-sampling). At most ``at_once`` run concurrently. ``on_end`` is called once with each request when it has
+    ended; if it raises, the batch is cancelled and the error is raised. An error that is not an Exception,
+    such as GuardTripped, takes precedence over one that is.
+    """
+    if enough is not None and not 1 <= enough <= len(requests):
+        raise ValueError(f"enough is {enough}: it must be between 1 and {len(requests)}, the size of the batch")
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once is {at_once}: it must be at least 1")
+    batch = _Batch(driver, requests, at_once or len(requests), on_end)
+    try:
+        while batch.running and not batch.errors and (enough is None or batch.finished < enough):
+            await asyncio.wait(batch.running, return_when=asyncio.FIRST_COMPLETED)
+            batch.collect()
+    finally:
+        # Also when this function itself is cancelled: no request may be left holding a permit.
+        for task in batch.running:
+            task.cancel()
+        cancelled = await settle(batch.running)
+        batch.collect()
+    if cancelled is not None:
+        raise cancelled
+    if batch.errors:
+        raise min(batch.errors, key=lambda error: isinstance(error, Exception))
+    return list(requests)
+
+
+class _Batch:
+    """The tasks of a batch. A task leaves ``running`` when its request is reported, so each is reported once."""
+
+    def __init__(
+        self,
+        driver: RolloutDriver,
+        requests: Sequence[AsyncRolloutRequest],
+        at_once: int,
+        on_end: Callable[[AsyncRolloutRequest], None] | None,
+    ) -> None:
+        self._driver = driver
+        self._gate = asyncio.Semaphore(max(at_once, 1))
+        self._on_end = on_end
+        self.running = {asyncio.ensure_future(self._run(request)): request for request in requests}
+        self.finished = 0
+        self.errors: list[BaseException] = []
+
+    async def _run(self, request: AsyncRolloutRequest) -> None:
+        async with self._gate:
+            await self._driver.run(request)
+
+    def collect(self) -> None:
+        """Report the requests whose tasks are done, in the order of the batch."""
+        for task in [task for task in self.running if task.done()]:
+            request = self.running.pop(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.errors.append(error)
+            if not request.state.is_final:
+                request.stop(EndCause.CANCELLED, "the batch ended before this request began")
+            # A COMPLETED request with a failure has no rewards.
+            self.finished += request.state is State.COMPLETED and request.failure is None
+            if self._on_end is not None:
+                try:
+                    self._on_end(request)
+                except BaseException as error:  # the other requests are to be reported too
+                    logger.exception("on_end raised for request %s", request.request_id)
+                    self.errors.append(error)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One turn, with the ids exactly as the engine returned them."""
+
+    ids: list[int]
+    text: str
+    finish_reason: FinishReasonTypeEnum
+    retokenised: bool = False
+    """True when the engine returned no ids and the text had to be encoded."""
+
+
+def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
+    if not isinstance(answer, Mapping):
+        raise EngineAnswerError(f"the engine answered with a {type(answer).__name__}; an object was expected")
+    meta = answer.get("meta_info")
+    reason = meta.get("finish_reason") if isinstance(meta, Mapping) else None
+    kind = reason.get("type") if isinstance(reason, Mapping) else reason
+    if not isinstance(kind, str):
+        raise EngineAnswerError("the engine's answer has no meta_info.finish_reason.type")
+    try:
+        finish = FinishReasonTypeEnum.from_str(kind)
+    except ValueError as error:
+        raise EngineAnswerError(str(error)) from error
+    ids = answer.get("output_ids")
+    if ids is not None:
+        kept = [int(number) for number in ids]
+        # The text comes from the ids: they are what will be trained on, special tokens included.
+        shown = kept[:-1] if kept and kept[-1] == tokenizer.eos_token_id else kept
+        return Generated(kept, tokenizer.decode(shown), finish)
+    text = answer.get("text")
+    if not isinstance(text, str):
+        raise EngineAnswerError("the engine's answer has neither output_ids nor text")
+    closing = [] if finish is FinishReasonTypeEnum.LENGTH else [tokenizer.eos_token_id]
+    return Generated([*tokenizer.encode(text, allow_special=False), *closing], text, finish, retokenised=True)

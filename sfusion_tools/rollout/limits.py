@@ -49,21 +49,20 @@ class RolloutLimits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name == "tool_response_truncate_side":
-                continue
-            if name.endswith("_timeout"):
-                number = isinstance(value, int | float) and not isinstance(value, bool)
-                if value is not None and not (number and 0 < value < math.inf):
-                    raise BadLimits(
-                        f"{name} is {value!r}: it must be a number of seconds above 0, or null for no limit"
-                    )
+            if value is None or name == "tool_response_truncate_side":
                 continue
             # bool is an int in Python, and `max_user_turns: true` in a YAML file is a mistake.
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise BadLimits(f"{name} is {value!r}: it must be a whole number, or null for no limit")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
             least = 0 if name == "max_user_turns" else 1
-            if value is not None and value < least:
-                raise BadLimits(f"{name} is {value}: it must be at least {least}, or null for no limit")
+            wanted = ""
+            if name.endswith("_timeout"):
+                wanted = "" if number and 0 < value < math.inf else "a number of seconds above 0"
+            elif not number or isinstance(value, float):
+                wanted = "a whole number"
+            elif value < least:
+                wanted = f"at least {least}"
+            if wanted:
+                raise BadLimits(f"{name} is {value!r}: it must be {wanted}, or null for no limit")
         try:
             object.__setattr__(self, "tool_response_truncate_side", TruncateSide(self.tool_response_truncate_side))
         except ValueError:

@@ -11,26 +11,84 @@ only grow: by what the engine generated (trained on) and by what messages add (n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from sfusion_tools.errors import IllegalTransition
+from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout.limits import RolloutLimits, truncate
-from sfusion_tools.rollout.messages import Message
-from sfusion_tools.rollout.metrics import RolloutMetrics
-from sfusion_tools.rollout.planning import plan_calls
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
-from sfusion_tools.rollout.templating import continuation
-from sfusion_tools.rollout.tokens import TokenRows, TokenViews
-from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult
-from sfusion_tools.schemas import OpenAIFunctionCallSchema, OpenAIFunctionToolCall, OpenAIFunctionToolSchema
+from sfusion_tools.rollout.tokens import TokenRows, TokenViews, continuation
+from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult, plan_calls
+from sfusion_tools.schemas import (
+    ComparedByContent,
+    OpenAIFunctionCallSchema,
+    OpenAIFunctionToolCall,
+    OpenAIFunctionToolSchema,
+)
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
+
+
+class Message(ComparedByContent):
+    """A message with role system, user, assistant or tool."""
+
+    role: str
+    content: str | list[Any] | None = ""
+    tool_calls: list[OpenAIFunctionToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    """Of a tool message: the tool that was called."""
+
+
+class RolloutMetrics(BaseModel):
+    """What happened to a trajectory's calls, so that a trainer can mask what was not the model's doing."""
+
+    assistant_turns: int = 0
+    user_turns: int = 0
+    calls: int = 0
+    """Calls found in the model's text, good or bad."""
+    executed: int = 0
+    refused: Counter[str] = Field(default_factory=Counter)
+    """Calls answered with a message instead of being executed, by reason."""
+    noticed: Counter[str] = Field(default_factory=Counter)
+    """Other oddities of the model's text, by kind; no call was refused for them."""
+    not_run: int = 0
+    """Calls of the turn in which the trajectory ended: there was no turn left to answer them."""
+    outcomes: Counter[str] = Field(default_factory=Counter)
+    """Executed calls, by the outcome in the tool's metrics."""
+    call_metrics: list[dict[str, Any]] = Field(default_factory=list)
+    """What the tools returned as metrics, for each executed call that returned any."""
+    tool_errors: int = 0
+    """Executed calls whose tool raised."""
+    shortened_responses: int = 0
+    dropped_tokens: int = 0
+    """Tokens that did not fit: of tool or user messages, or of an engine that generated too many."""
+    retokenised_turns: int = 0
+    """Turns for which the engine returned text but no ids."""
+    release_errors: int = 0
+    generation_seconds: float = 0.0
+    tool_seconds: float = 0.0
+
+    def add_call(self, metrics: Mapping[str, Any]) -> None:
+        """Keep the metrics of an executed call and count its outcome, if there is one."""
+        if metrics:
+            self.call_metrics.append(dict(metrics))
+        if metrics.get("outcome") is not None:
+            self.outcomes[str(metrics["outcome"])] += 1
+
+    @property
+    def infrastructure_failures(self) -> int:
+        """Calls whose result says nothing about the model; if there are any, mask this trajectory's reward."""
+        known = {outcome.value: outcome for outcome in Outcome}
+        failed = sum(n for name, n in self.outcomes.items() if name in known and known[name].is_infrastructure)
+        return failed + self.tool_errors
 
 
 class AsyncRolloutRequest(TokenViews, BaseModel):
@@ -94,10 +152,6 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         self._generation_prompt_ids = prompt[len(bare) :] if prompt[: len(bare)] == bare else []
 
     @property
-    def rows(self) -> TokenRows:
-        return self._rows
-
-    @property
     def template_messages(self) -> list[dict[str, Any]]:
         """The messages as chat templates expect them."""
         return [message.model_dump(exclude_none=True) for message in self.messages]
@@ -152,6 +206,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         )
         self.messages.append(_assistant_message(turn, planned))
         self.finish_reason = FinishReasonTypeEnum.TOOL_CALL if planned else finish_reason
+        last_turn = _is_used_up(self.limits.max_assistant_turns, self.metrics.assistant_turns)
         if finish_reason is FinishReasonTypeEnum.ABORT:
             self.metrics.not_run += len(planned)
             self.fail(EndCause.ENGINE, "the engine aborted the generation")
@@ -159,7 +214,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             self.finish_reason = finish_reason
             self.metrics.not_run += len(planned)
             self._end(EndCause.LENGTH)
-        elif self._turns_are_used_up() and (planned or self.interaction_kwargs is not None):
+        elif last_turn and (planned or self.interaction_kwargs is not None):
             self.metrics.not_run += len(planned)
             self._end(EndCause.ASSISTANT_TURNS)
         elif planned:
@@ -167,7 +222,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             self.state = State.TOOL_CALLING
         elif self.interaction_kwargs is None:
             self._end(EndCause.ANSWERED)
-        elif self._user_turns_are_used_up():
+        elif _is_used_up(self.limits.max_user_turns, self.metrics.user_turns):
             self._end(EndCause.USER_TURNS)
         else:
             self.state = State.INTERACTING
@@ -195,8 +250,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             self.tool_rewards[call.name].append(result.reward)
             answers.append(self._tool_message(call, result.response.text or ""))
         self._planned = []
-        cap = self.limits.max_consecutive_invalid_calls
-        over = cap is not None and self._consecutive_invalid >= cap
+        over = _is_used_up(self.limits.max_consecutive_invalid_calls, self._consecutive_invalid)
         self._add_messages(answers, next_turn=not over)
         if over:
             self._cut_to_limits()
@@ -250,14 +304,6 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         else:
             self.state = State.RUNNING
 
-    def _turns_are_used_up(self) -> bool:
-        limit = self.limits.max_assistant_turns
-        return limit is not None and self.metrics.assistant_turns >= limit
-
-    def _user_turns_are_used_up(self) -> bool:
-        limit = self.limits.max_user_turns
-        return limit is not None and self.metrics.user_turns >= limit
-
     def _cut_to_limits(self) -> bool:
         left = self.tokens_left
         if left is None or left >= 0:
@@ -284,6 +330,10 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             ),
             trained=False,
         )
+
+
+def _is_used_up(limit: int | None, used: int) -> bool:
+    return limit is not None and used >= limit
 
 
 def _assistant_message(turn: ParsedTurn, planned: Sequence[PlannedCall]) -> Message:

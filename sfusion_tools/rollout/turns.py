@@ -1,14 +1,46 @@
-"""The values passed between a request and the driver: parsed turns, planned calls and their results."""
+"""The calls of a turn: how they are found in the model's text, which of them are executed, and their results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Protocol
 
+from sfusion_tools.formats import Parsed, ParsedCall, Problem, get_format
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.rollout.metrics import Refusal
+from sfusion_tools.rollout.tokens import call_id
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
+
+_THINK = "<think>"
+# Kinds of problems that, in a turn without calls, suggest that the model meant to make one.
+_LOOKS_LIKE_A_CALL = frozenset({"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"})
+# Those that are a call of their own beside others: not a draft of one of them, nor a superfluous closing marker.
+_ANOTHER_CALL = frozenset({"stray_marker", "untagged_call"})
+_CLOSING = re.compile(r"</|<[|｜][^<>]*end[|｜]>", re.IGNORECASE)
+
+_JSON_NAMES = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "bool": "a boolean"}
+
+_LONGEST_ID = 80
+"""A longer id of the model's is not repeated in the reply."""
+TOLD_REFUSALS = 16
+"""How many refused calls of a turn are answered one by one: a short text can hold thousands of them."""
+
+
+class Refusal(StrEnum):
+    """Why a call was answered without being executed."""
+
+    MALFORMED = "malformed"
+    UNKNOWN_TOOL = "unknown_tool"
+    BAD_ARGUMENTS = "bad_arguments"
+    TOO_MANY = "too_many_parallel_calls"
+
+    @property
+    def is_invalid(self) -> bool:
+        """True when the call itself was wrong: these count towards max_consecutive_invalid_calls."""
+        return self is not Refusal.TOO_MANY
 
 
 @dataclass(frozen=True)
@@ -77,3 +109,116 @@ class ToolResult:
     def is_invalid(self) -> bool:
         """True if the tool rejected the arguments."""
         return self.metrics.get("outcome") == Outcome.BAD_ARGUMENTS
+
+
+def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
+    """Return the parser of the format of this name; ``in_think`` if the prompt ends inside the thinking."""
+    form = get_format(name)
+
+    def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
+        if not tools:
+            return ParsedTurn(text)
+        shown = [tool.model_dump() for tool in tools]
+        parsed = form.parse(text, shown, in_think=in_think)
+        if any(problem.kind == "unclosed_think" for problem in parsed.problems):
+            # A call at the end of thinking that is never closed was meant as a call; engines agree.
+            before, mark, thinking = text.rpartition(_THINK)
+            repaired = form.parse(before + thinking, shown)
+            if repaired.calls:
+                return _turn(before + mark + repaired.content.removeprefix(before), repaired, ("unclosed_think",))
+        return _turn(parsed.content, parsed)
+
+    return parse
+
+
+def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> ParsedTurn:
+    alone = not parsed.calls and not parsed.refused
+    meant = [
+        problem
+        for problem in parsed.problems
+        if problem.severity == "noticed"
+        and problem.kind in (_LOOKS_LIKE_A_CALL if alone else _ANOTHER_CALL)
+        and (alone or not _CLOSING.match(problem.excerpt))
+    ]
+    # Report only the first: it was one attempt, however many traces it left.
+    found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant[:1]]
+    found.sort(key=lambda item: item.position)
+    calls = tuple(
+        UnreadableCall(item.message, item.call_name, _refusal_of_kind(item.kind))
+        if isinstance(item, Problem)
+        else FoundCall(item.name, item.arguments, item.call_id)
+        for item in found
+    )
+    kinds = tuple(problem.kind for problem in parsed.problems if problem.severity != "refused")
+    return ParsedTurn(content, calls, notices + kinds)
+
+
+def _refusal_of_kind(kind: str) -> Refusal:
+    if kind == "unknown_tool":
+        return Refusal.UNKNOWN_TOOL
+    return Refusal.BAD_ARGUMENTS if "argument" in kind else Refusal.MALFORMED
+
+
+def plan_calls(
+    found: Iterable[FoundCall | UnreadableCall],
+    tool_names: Sequence[str],
+    max_parallel_calls: int | None,
+    turn: str,
+) -> list[PlannedCall]:
+    """Plan every call that was found, in order; none is dropped, but many refused ones share a message.
+
+    ``turn`` names the turn among all others; a call that the model gave no id gets one that is made from it.
+    """
+    planned: list[PlannedCall] = []
+    used: set[str] = set()
+    executing = 0
+    for position, call in enumerate(found):
+        given = call.id if isinstance(call, FoundCall) else None
+        if not given or len(given) > _LONGEST_ID or given in used:
+            given = call_id(turn, position)
+        used.add(given)
+        name = call.name or ""
+        refused = _refusal(call, tool_names)
+        if refused is None and max_parallel_calls is not None and executing >= max_parallel_calls:
+            refused = (
+                Refusal.TOO_MANY,
+                f"at most {max_parallel_calls} tool call(s) are executed per turn and this one came after them. "
+                "It was not executed; send it again in your next turn if you still need it.",
+            )
+        if refused is not None:
+            planned.append(PlannedCall(given, name, refusal=refused[0], message=f"Error: {refused[1]}"))
+            continue
+        assert isinstance(call, FoundCall)
+        planned.append(PlannedCall(given, name, call.arguments))
+        executing += 1
+    return _summed_up(planned)
+
+
+def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
+    """Replace the messages of all but the first refused calls by a single one."""
+    places = [place for place, call in enumerate(planned) if call.refusal is not None]
+    rest = places[TOLD_REFUSALS:]
+    # One more message costs no more than the sum.
+    if len(rest) < 2:
+        return planned
+    reasons = Counter(call.refusal.value for call in (planned[place] for place in rest) if call.refusal)
+    shown = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
+    message = f"Error: {len(rest)} more calls of this turn were not executed ({shown}). Make fewer calls per turn."
+    for place in rest:
+        planned[place] = replace(planned[place], message=message if place == rest[0] else "")
+    return planned
+
+
+def _refusal(call: FoundCall | UnreadableCall, tool_names: Sequence[str]) -> tuple[Refusal, str] | None:
+    if isinstance(call, UnreadableCall):
+        return call.refusal, call.problem
+    if call.name not in tool_names:
+        known = ", ".join(tool_names) or "none"
+        return Refusal.UNKNOWN_TOOL, f"there is no tool {call.name!r}. Tools that can be called: {known}."
+    if not isinstance(call.arguments, dict):
+        given = _JSON_NAMES.get(type(call.arguments).__name__, "null")
+        return (
+            Refusal.BAD_ARGUMENTS,
+            f"the arguments of {call.name!r} must be a JSON object, but {given} was given. Nothing was executed.",
+        )
+    return None

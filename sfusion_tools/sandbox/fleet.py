@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
-from sfusion_tools._locks import DeferringLock
-from sfusion_tools._loops import tells_real_time
+from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0

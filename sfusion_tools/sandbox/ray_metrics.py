@@ -15,10 +15,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from sfusion_tools._locks import DeferringLock
-from sfusion_tools._loops import tells_real_time
+from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.limiter import Limiter
-from sfusion_tools.limiter.choice import ClientKey, ray_is_running, ray_session
+from sfusion_tools.limiter.ray_limiter import ClientKey, ray_is_running, ray_session
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.result import CallResult

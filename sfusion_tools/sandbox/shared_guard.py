@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from sfusion_tools._locks import DeferringLock
-from sfusion_tools._loops import tells_real_time
+from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime

@@ -9,7 +9,7 @@ from typing import Any
 from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import Limiter
-from sfusion_tools.limiter.choice import LimiterChoice
+from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
 from sfusion_tools.sandbox.call_log import CallLog
@@ -21,27 +21,9 @@ from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text, plain
 from sfusion_tools.sandbox.trajectory import count_call
-from sfusion_tools.schemas import (
-    OpenAIFunctionParametersSchema,
-    OpenAIFunctionPropertySchema,
-    OpenAIFunctionSchema,
-    OpenAIFunctionToolSchema,
-    ToolResponse,
-)
+from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_tool
 
-CODE_INTERPRETER = OpenAIFunctionToolSchema(
-    type="function",
-    function=OpenAIFunctionSchema(
-        name="code_interpreter",
-        description="A tool for executing code.",
-        parameters=OpenAIFunctionParametersSchema(
-            type="object",
-            properties={"code": OpenAIFunctionPropertySchema(type="string", description="The code to execute.")},
-            required=["code"],
-        ),
-        strict=False,
-    ),
-)
+CODE_INTERPRETER = text_tool("code_interpreter", "A tool for executing code.", "code", "The code to execute.")
 
 
 @dataclass(slots=True)

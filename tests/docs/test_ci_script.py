@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from tests import ROOT
+
+COMMAND = "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt tox && .venv/bin/tox"
 
 
 def test_the_ci_script_runs_the_test_command_of_the_readme() -> None:
-    command = "python3 -m venv .venv && .venv/bin/pip install tox && .venv/bin/tox"
-    assert f"$ {command}\n" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").endswith(f"\n{command}\n")
+    assert f"$ {COMMAND}\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").endswith(f"\n{COMMAND}\n")
+
+
+def test_every_workflow_installs_tox_as_the_test_command_does() -> None:
+    found = [
+        arguments
+        for path in (ROOT / ".github" / "workflows").glob("*.yml")
+        for arguments in re.findall(r"pip install (.*\btox)\b", path.read_text(encoding="utf-8"))
+    ]
+    assert set(found) == {"-c constraints.txt tox"}

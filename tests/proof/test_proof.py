@@ -50,7 +50,7 @@ def test_every_mistake_is_caught_by_the_promise_that_names_it() -> None:
 
 def test_there_are_many_mistakes_and_those_of_verl_are_among_them() -> None:
     assert len(MISTAKES) >= 45
-    abouts = " ".join(one.about for one in (*MISTAKES.values(), *CHANGES.values()))
+    abouts = " ".join([*(one.about for one in MISTAKES.values()), *(one.about for one in CHANGES.values())])
     assert [letter for letter in "abcdefghjkm" if f"(verl, {letter})" not in abouts] == []
 
 

@@ -304,7 +304,7 @@ def test_a_tool_follows_the_ray_session_of_its_process(cluster: str, limiter_nam
     """After ray.shutdown() and ray.init() in one loop, every acquire failed for good."""
     script = """
 import asyncio, json, sys, ray
-from sfusion_tools.limiter.choice import ClientKey
+from sfusion_tools.limiter.ray_limiter import ClientKey
 from sfusion_tools.limiter.ray_limiter import find
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -337,7 +337,7 @@ def test_callers_wait_in_their_order_until_ray_is_started_again(cluster: str, li
     """They ended as cancelled as soon as another call was made."""
     script = """
 import asyncio, json, sys, ray
-from sfusion_tools.limiter.choice import ClientKey
+from sfusion_tools.limiter.ray_limiter import ClientKey
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 

@@ -29,12 +29,12 @@ from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.spreading import RayTasks
 from sfusion.harness.lab.worlds import ray as ray_world
-from sfusion.harness.lab.worlds import ray_cluster, ray_sandbox
-from sfusion.harness.lab.worlds.measuring import bounds_of
+from sfusion.harness.lab.worlds import ray_backend, ray_cluster
 from sfusion.harness.lab.worlds.ray_backend import RayBackend
 from sfusion.harness.lab.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers
 from sfusion.harness.lab.worlds.remote_journal import ClockRecorder
+from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion.harness.search.chaos.count import SandboxCount, count_at_sandbox
 from sfusion.harness.search.chaos.rounds import play_rounds
 from tests.ray.actors import until
@@ -279,7 +279,7 @@ load: {calls: 4, concurrency: 4, program: {seconds: 20s, prints: "{call}\\n"}}""
     assert all(0.19 < seconds < 20 for seconds in took), "the hundredth of 20 s, or longer on a slow machine"
 
 
-class SlowToRecord(ray_sandbox._SandboxProcess):
+class SlowToRecord(ray_backend._SandboxProcess):
     """Sandboxes whose process loses the processor between an answer and its event."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -296,7 +296,7 @@ class SlowToRecord(ray_sandbox._SandboxProcess):
 
 def test_a_run_ends_after_the_events_of_its_last_answers(place: OwnCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of large ones: a small answer is recorded before it is sent."""
-    monkeypatch.setattr(ray_sandbox, "_actor_class", ray.remote(num_cpus=0)(SlowToRecord))
+    monkeypatch.setattr(ray_backend, "_actor_class", ray.remote(num_cpus=0)(SlowToRecord))
     large = """load: {calls: 1, program: {prints: "{fill:262144}\\n"}}"""
     journal, verdicts = played(place, scenario(large), sandbox_on="node")
     all_held(verdicts)

@@ -67,7 +67,7 @@ def _imports(name: str, path: Path, modules: dict[str, Path]) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names = {argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)}
+            names = {ast.literal_eval(one) for one in node.args[:1] if isinstance(one, ast.Constant)}
             yield from names & modules.keys()
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""

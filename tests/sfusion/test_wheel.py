@@ -124,7 +124,16 @@ def test_a_wheel_built_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -
     with tarfile.open(build("sdist", tmp_path / "sdist")) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (source,) = (tmp_path / "unpacked").iterdir()
-    needed = {"CHANGELOG.md", "CONTRIBUTING.md", "conftest.py", "docs", "lowest.txt", "tests", "tox.ini"}
+    needed = {
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "conftest.py",
+        "constraints.txt",
+        "docs",
+        "lowest.txt",
+        "tests",
+        "tox.ini",
+    }
     assert needed <= {path.name for path in source.iterdir()}
     again = build("wheel", tmp_path / "again", source)
     assert again.read_bytes() == wheel.read_bytes()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import string
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from sfusion_tools.exposition import MetricFamily, by_label, render, single
+from sfusion_tools.exposition import by_label, render, single
 
 
 def parsed(page: str) -> dict[str, tuple[str, str, list[tuple[str, dict[str, str], float]]]]:
@@ -83,18 +82,3 @@ def test_what_the_format_cannot_say_does_not_break_the_page() -> None:
 def test_any_number_survives(number: float) -> None:
     ((_, _, value),) = parsed(render([single("n", "gauge", "N.", number)]))["n"][2]
     assert float(value) == float(number) or (math.isnan(value) and math.isnan(number))
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "label"),
-    [
-        ("1x", "gauge", "a"),
-        ("x y", "gauge", "a"),
-        ("x", "counter", "a"),
-        ("x_total", "gauge", "a"),
-        ("x", "gauge", "b-c"),
-    ],
-)
-def test_invalid_names_are_refused(name: str, kind: str, label: str) -> None:
-    with pytest.raises(ValueError, match=r"name"):
-        MetricFamily(name, kind, "", [({label: ""}, 1.0)])  # type: ignore[arg-type]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion_tools.gsm8k import compute_score, extract_answer
-from sfusion_tools.gsm8k_tool import NO_IMPROVEMENT, Gsm8kTool
+from sfusion_tools.gsm8k_tool import NO_IMPROVEMENT, Gsm8kTool, compute_score, extract_answer
 
 
 @pytest.mark.parametrize(

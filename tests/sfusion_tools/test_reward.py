@@ -13,7 +13,6 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError, JudgeError
-from sfusion_tools.function_call import mark_of
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import PIPE_BYTES
@@ -25,6 +24,7 @@ from sfusion_tools.reward import (
     Judgement,
     judge,
     judge_sync,
+    mark_of,
 )
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
 from tests.sfusion_tools.sandbox.helpers import client, in_virtual_time, until

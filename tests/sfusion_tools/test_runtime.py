@@ -24,8 +24,8 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
-from sfusion_tools.limiter.choice import LimiterChoice
-from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.limiter.host import shared_host
+from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.client import SandboxClient

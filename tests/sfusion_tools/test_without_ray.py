@@ -36,7 +36,7 @@ def without_ray(program: str, *arguments: str) -> subprocess.CompletedProcess[st
 
 def test_all_public_names_can_be_imported_without_ray() -> None:
     lines = [f"import {package}" for package in PACKAGES]
-    lines += ["import sfusion_tools.reward, sfusion_tools.limiter.choice, sfusion_tools.limiter.ray_limiter"]
+    lines += ["import sfusion_tools.reward, sfusion_tools.limiter.ray_limiter, sfusion_tools.limiter.record"]
     lines += [f"from {module} import {', '.join(names)}" for module, names in NAMES_THAT_STAY.items()]
     done = python(NO_RAY + "\n" + "\n".join(lines))
     assert (done.returncode, done.stderr) == (0, "")

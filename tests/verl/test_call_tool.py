@@ -15,7 +15,7 @@ from verl.tools.schemas import ToolResponse
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import GuardTripped
-from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.limiter.host import shared_host
 from tests.ports import closed_port
 from tests.sfusion_tools.sandbox.helpers import until
 from tests.verl.releases import NEW, agent_data, make_loop, trainer_config

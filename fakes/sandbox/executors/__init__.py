@@ -2,8 +2,51 @@
 
 from __future__ import annotations
 
-from sfusion.fakes.sandbox.executors.choice import EXECUTORS, make_executor
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
-from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor
+from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
+from sfusion.fakes.sandbox.gate import pass_time
+from sfusion.fakes.sandbox.program import NOTHING, ProgramScript
+from sfusion.fakes.sandbox.protocol import Executor, Profile
+from sfusion_tools.errors import near
 
 __all__ = ["EXECUTORS", "Cassette", "RecordedExecutor", "ScriptedExecutor", "make_executor"]
+
+
+EXECUTORS = ("none", "scripted", "python", "recorded")
+"""``none`` is the default: nothing runs, and a program without a script fails."""
+
+
+def make_executor(
+    name: str,
+    *,
+    profile: Profile = "2026-07",
+    scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
+    cassette: Cassette | str | Path | None = None,
+    work: Work = pass_time,
+) -> Executor:
+    """Return the executor of that name; a ``cassette`` is for recorded only."""
+    match name:
+        case "none" | "scripted":
+            default = None if name == "none" else NOTHING
+            try:
+                return ScriptedExecutor(scripts, default=default, profile=profile, work=work)
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(str(part) for part in first["loc"])
+                raise SandboxSetupError(f"a script cannot be used: {place}: {first['msg']}") from error
+        case "python":
+            from sfusion.fakes.sandbox.executors.python import PythonExecutor
+
+            return PythonExecutor(profile=profile)
+        case "recorded":
+            if cassette is None:
+                raise SandboxSetupError("the recorded executor needs a cassette: a file of recorded answers")
+            return RecordedExecutor(cassette)
+    raise SandboxSetupError(f"unknown executor {name!r}; {near(name, EXECUTORS)}")

@@ -6,11 +6,13 @@ import asyncio
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from pydantic import BaseModel
 
 from sfusion.fakes.errors import CassetteError
 from sfusion.fakes.faults import seconds
@@ -23,13 +25,12 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyter,
     RunJupyterAnswer,
 )
-from sfusion.fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
-from sfusion.fakes.wire.message import json_line
+from sfusion.fakes.sandbox.requests import RunCodeRequest, RunJupyterRequest
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
 from sfusion_tools.wording import counted
 
-_MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
+_MODELS: dict[str, type[BaseModel]] = {"/run_code": RunCodeRequest, "/run_jupyter": RunJupyterRequest}
 
 
 @dataclass(slots=True)
@@ -162,28 +163,16 @@ class RecordedExecutor:
         body = await self._play("/run_code", asdict(request))
         if isinstance(body, str):
             return RunCodeAnswer("SandboxError", body)
-        return RunCodeAnswer(
-            status=body["status"],
-            message=body["message"],
-            compile_result=_result(body["compile_result"]),
-            run_result=_result(body["run_result"]),
-            executor_pod_name=body["executor_pod_name"],
-            files=body["files"],
-        )
+        results = {name: _result(body[name]) for name in ("compile_result", "run_result")}
+        return RunCodeAnswer(**body | results)
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
         """Return the recorded answer, or a SandboxError that names what is missing."""
         body = await self._play("/run_jupyter", asdict(request))
         if isinstance(body, str):
             return RunJupyterAnswer("SandboxError", body)
-        return RunJupyterAnswer(
-            status=body["status"],
-            message=body["message"],
-            driver=_result(body["driver"]),
-            cells=[CellResult(**cell) for cell in body["cells"]],
-            executor_pod_name=body["executor_pod_name"],
-            files=body["files"],
-        )
+        cells = [CellResult(**cell) for cell in body["cells"]]
+        return RunJupyterAnswer(**body | {"driver": _result(body["driver"]), "cells": cells})
 
     async def aclose(self) -> None:
         """Do nothing: no program runs."""
@@ -209,8 +198,3 @@ class Crashed(Exception):
 
 def _result(body: dict[str, Any] | None) -> CommandResult | None:
     return None if body is None else CommandResult(**body)
-
-
-def write_cassette(records: Iterable[dict[str, Any]], path: str | Path) -> None:
-    text = "".join(map(json_line, records))
-    Path(path).write_text(text, encoding="utf-8")

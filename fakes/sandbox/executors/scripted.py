@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from sfusion.fakes.sandbox.gate import pass_time
-from sfusion.fakes.sandbox.profile import Profile
 from sfusion.fakes.sandbox.program import NOTHING, ProgramScript, ScriptedProgram, hinted, mark_of, without_mark
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
+    Profile,
     RunCode,
     RunCodeAnswer,
     RunJupyter,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
-from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable, from_objects
 
 _V3 = re.compile(r"(?s)<｜tool▁call▁begin｜>.*<｜tool▁sep｜>(?P<name>.*)\n```json\n(?P<body>.*)\n```")

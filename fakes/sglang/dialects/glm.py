@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
-from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import bad_sibling
 from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, from_objects, held, literal
 

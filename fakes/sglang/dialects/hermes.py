@@ -7,9 +7,9 @@ import re
 from functools import partial
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
-from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import prose_inside
-from sfusion.fakes.sglang.quirk_json_stream import Grammar, JsonQuirkStream
+from sfusion.fakes.sglang.quirk_json import Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable, from_objects
 
 HERMES = Grammar("<tool_call>", "</tool_call>", "", trims=True)

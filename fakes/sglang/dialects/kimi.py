@@ -6,7 +6,7 @@ import json
 import re
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
-from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import CallSample, Made
 from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
-from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import doubled_payload, expecting, two_objects, unbalanced
-from sfusion.fakes.sglang.partial_json import BrokenJson
-from sfusion.fakes.sglang.quirk_json_stream import Grammar, JsonQuirkStream
+from sfusion.fakes.sglang.quirk_json import BrokenJson, Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects, literal
 
 LLAMA = Grammar("<|python_tag|>", "", ";", bare=True)

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
-from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import doubled_payload, expecting, truncated, two_objects
-from sfusion.fakes.sglang.partial_json import BrokenJson, partial_json
-from sfusion.fakes.sglang.quirk_json_stream import Grammar, JsonQuirkStream
+from sfusion.fakes.sglang.quirk_json import BrokenJson, Grammar, JsonQuirkStream, partial_json
 from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects
 
 MISTRAL = Grammar("[TOOL_CALLS] [", "]", "")

@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
-from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import (
     CallSample,
     Made,

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Distribution, Rule, Seconds
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
-from sfusion.fakes.sandbox.profile import Profile
+from sfusion.fakes.sandbox.protocol import Profile
 from sfusion.harness.lab.promises import Promise, read_promise
 from sfusion.harness.lab.scenarios.base import Misplaced, ScenarioPart
 from sfusion.harness.lab.scenarios.events import EventPart

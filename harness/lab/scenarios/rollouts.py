@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults import Rule, Seconds
 from sfusion.fakes.faults.pattern import Pattern
+from sfusion.fakes.sglang.faults import possible
 from sfusion.fakes.sglang.malformed import kinds, malformed
-from sfusion.fakes.sglang.striking import possible
 from sfusion.harness.lab.scenarios.base import ScenarioPart
 from sfusion.harness.lab.scenarios.program import ProgramPart, check_printed
 from sfusion_tools.errors import UnknownFormatError, near

@@ -9,10 +9,10 @@ from sfusion.harness.errors import MissingWorld, WorldError
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.real_programs import with_real_programs
-from sfusion.harness.lab.worlds.measuring import bounds_of
 from sfusion.harness.lab.worlds.play import note_stuck
 from sfusion.harness.lab.worlds.ray_backend import START_SECONDS, RayBackend, SandboxOn
 from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster
+from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion.harness.real.targets import RealSandbox
 
 __all__ = ["START_SECONDS", "SandboxOn", "run"]

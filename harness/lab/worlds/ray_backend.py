@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
-from ray.exceptions import RayError
+import ray
+from ray.exceptions import RayActorError, RayError
 
 from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Event, Journal
@@ -19,16 +20,66 @@ from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, uns
 from sfusion.harness.lab.worlds.ray_driver import SecondDriver
 from sfusion.harness.lab.worlds.ray_limiter import PROCESS as LIMITER
 from sfusion.harness.lab.worlds.ray_limiter import RunLimiter
-from sfusion.harness.lab.worlds.ray_sandbox import RemoteSandboxes
-from sfusion.harness.lab.worlds.ray_worker import WARM_UP, WorkerSetup
+from sfusion.harness.lab.worlds.ray_worker import WARM_UP, WorkerSetup, on_node
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers, cause_of
 from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
-from sfusion.harness.lab.worlds.remote_journal import ClockRecorder, JournalServer
+from sfusion.harness.lab.worlds.remote_journal import ClockRecorder, JournalAddress, JournalServer, RemoteRecorder
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, SandboxGroup
 from sfusion.harness.real.targets import RealSandbox
 from sfusion_tools.limiter import LimiterSettings, Snapshot
 from sfusion_tools.rollout import RolloutLimits
+
+PROCESS = "sandboxes"
+"""The name of the process in the journal."""
+
+
+class _SandboxProcess(FakeSandboxes):
+    def __init__(self, scenario: Scenario, journal: JournalAddress, host: str | None) -> None:
+        self._remote_recorder = RemoteRecorder(journal, PROCESS)
+        super().__init__(scenario, self._remote_recorder, host or ray.util.get_node_ip_address())
+
+    async def settle(self) -> None:
+        # This runs in the loop that serves: what has been sent is recorded, if not yet, then in this turn.
+        await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        await super().stop()
+        self._remote_recorder.close()
+
+
+_actor_class: Any = ray.remote(num_cpus=0)(_SandboxProcess)
+
+
+class RemoteSandboxes:
+    """The driver's handle of that process; with ``host`` None it listens where other machines can reach it."""
+
+    def __init__(self, scenario: Scenario, journal: JournalAddress, node: str, host: str | None) -> None:
+        self._actor = _actor_class.options(scheduling_strategy=on_node(node)).remote(scenario, journal, host)
+
+    async def start(self) -> list[str]:
+        urls: list[str] = await self._actor.start.remote()
+        return urls
+
+    async def begin(self) -> None:
+        await self._actor.begin.remote()
+
+    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
+        await self._actor.do.remote(kind, target, seconds, ping)
+
+    async def settle(self) -> None:
+        with suppress(RayActorError):  # it died; what it had recorded was sent before
+            await self._actor.settle.remote()
+
+    async def stop(self) -> None:
+        """Stop them and kill the process."""
+        try:
+            await self._actor.stop.remote()
+        except RayActorError:
+            pass  # it never started, or died
+        finally:
+            ray.kill(self._actor)
+
 
 LONGEST_RUN = 120.0
 """Hard cap on the seconds of load, even if the scenario's ``horizon`` is larger."""

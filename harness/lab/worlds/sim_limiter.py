@@ -74,7 +74,7 @@ class SimLimiter:
         """Die: clients that wait for an answer get an error."""
         if self.host is None:
             return
-        self._clients = self.host.clients()
+        self._clients = self.host.record("sim").clients
         self.host = None
         self.resume()  # what starts next is another process
         self._recorder.note("world", "limiter_died", life=self._lives)

@@ -9,11 +9,15 @@ from contextlib import suppress
 from typing import Any
 
 from sfusion.fakes.faults.pattern import matches
+from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
 from sfusion.fakes.sglang.malformed import malformed
+from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion.harness.lab.scenarios.rollouts import RolloutPart
 from sfusion.harness.lab.worlds.calling import raised_facts, read_result
+from sfusion.harness.lab.worlds.tool_factory import make_tools
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,
@@ -262,3 +266,31 @@ async def measured(rollouts: Rollouts) -> dict[str, int]:
         "max_model_len": len(request.input_ids),
         "max_tool_response_length": rollouts.tool.longest,
     }
+
+
+def bounds_of(scenario: Scenario) -> RolloutLimits:
+    """Return the limits of a scenario's rollouts as numbers, measured in virtual time where the file says `fits`."""
+    part = scenario.rollouts
+    if part is None:
+        return RolloutLimits()
+    return limits_of(part, run_virtually(_measure(scenario)) if asks_what_fits(part) else {})
+
+
+async def _measure(scenario: Scenario) -> dict[str, int]:
+    part = scenario.rollouts
+    assert part is not None
+    async with FakeSandbox(executor=scenario.sandbox.executor) as sandbox:
+        tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
+        # Without faults, so that the trajectory ends by itself.
+        sound = part.model_copy(update={"faults": []})
+        rollouts = Rollouts(
+            sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
+        )
+        needs = await measured(rollouts)
+        close = getattr(tool, "aclose", None)
+        if close is not None:
+            await close()
+    return needs
+
+
+def _ignore(*_: Any, **__: Any) -> None: ...

@@ -102,8 +102,7 @@ def doctor(
 def write_model(file: Path, one: Examination) -> bool:
     """Write the server model that an examination measured; return False if it measured none."""
     from sfusion.harness.atomic_files import write_file
-    from sfusion.harness.real.doctor.knee import Point
-    from sfusion.harness.real.doctor.server_model import FittedModel, model_file
+    from sfusion.harness.real.doctor.knee import FittedModel, Point, model_file
     from sfusion_tools._version import __version__
 
     found = one.measured.get("server_model")

@@ -3,19 +3,76 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sfusion.harness.errors import NotExamined, Vanished
 from sfusion.harness.real.doctor.http import HttpAnswer, HttpClient, NoAnswer
 from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.proxy_env import proxy_of
-from sfusion.harness.real.doctor.settings import SandboxSettings
+from sfusion.harness.real.doctor.settings import Client, SandboxSettings
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
+from sfusion_tools.sandbox.proxy import is_usable, proxy_for, proxy_variable
+from sfusion_tools.sandbox.secrets import SHORTEST_PASSWORD
+
+
+def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:
+    """Return the proxy that the library `requests` would use."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    port = f":{parts.port}" if parts.port else ""
+    if _exempt(host, port, proxy_variable(environ, "no_proxy")):
+        return None
+    proxy = proxy_variable(environ, f"{parts.scheme}_proxy") or proxy_variable(environ, "all_proxy")
+    if not proxy:
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def proxy_of(settings: SandboxSettings, environ: Mapping[str, str]) -> str | None:
+    """Return the proxy that the sandbox's client would use; for an unknown client, the one sfusion would use."""
+    if settings.client is Client.VERL:
+        proxy = proxy_of_requests(settings.base, environ)
+    else:
+        proxy = proxy_for(settings.base, environ) if settings.trust_proxy_env else None
+    return proxy if proxy is not None and is_usable(proxy) else None
+
+
+def secrets_of_proxies(environ: Mapping[str, str]) -> list[str]:
+    proxies = [value for name, value in environ.items() if name.lower().endswith("_proxy")]
+    return [password for value in proxies if len(password := _password(value)) >= SHORTEST_PASSWORD]
+
+
+def _password(proxy: str) -> str:
+    try:
+        return urlsplit(proxy).password or ""
+    except ValueError:
+        return ""
+
+
+def _exempt(host: str, port: str, no_proxy: str) -> bool:
+    if no_proxy == "*":
+        return True
+    for entry in no_proxy.lower().replace(" ", "").split(","):
+        name = entry.lstrip(".")
+        if name and (name in (host, host + port) or host.endswith(f".{name}") or (host + port).endswith(f".{name}")):
+            return True
+        if "/" in entry and _holds(entry, host):
+            return True
+    return False
+
+
+def _holds(network: str, host: str) -> bool:
+    try:
+        return ipaddress.IPv4Address(host) in ipaddress.IPv4Network(network, strict=False)
+    except ValueError:
+        return False
+
 
 TRIES = 3
 """Attempts for a program that gets no answer."""

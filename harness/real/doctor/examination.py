@@ -11,24 +11,46 @@ from typing import Any, Protocol
 
 from sfusion.harness.errors import NotExamined, Vanished
 from sfusion.harness.real.doctor.address import check_address, check_route
-from sfusion.harness.real.doctor.context import CheckContext
+from sfusion.harness.real.doctor.context import CheckContext, secrets_of_proxies
 from sfusion.harness.real.doctor.endpoint import check_connection, check_ping, check_run_code
-from sfusion.harness.real.doctor.finding import Finding
+from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
 from sfusion.harness.real.doctor.http import HttpClient
-from sfusion.harness.real.doctor.identity import detect_fake, detect_version
+from sfusion.harness.real.doctor.image import check_leaks, detect_fake, detect_version
 from sfusion.harness.real.doctor.languages import check_languages, check_packages
-from sfusion.harness.real.doctor.leaks import check_leaks
-from sfusion.harness.real.doctor.memory import check_memory_limit
-from sfusion.harness.real.doctor.output import check_long_output, check_non_utf8_output
+from sfusion.harness.real.doctor.limits import check_default_timeout, check_memory_limit, check_run_timeout
+from sfusion.harness.real.doctor.output import check_long_output, check_non_utf8_output, check_stdin_race
 from sfusion.harness.real.doctor.plan import Plan
 from sfusion.harness.real.doctor.proxies import check_proxies
-from sfusion.harness.real.doctor.proxy_env import secrets_of_proxies
 from sfusion.harness.real.doctor.settings import SandboxSettings
-from sfusion.harness.real.doctor.stability import check_stability, stopped_answering
-from sfusion.harness.real.doctor.stdin_race import check_stdin_race
 from sfusion.harness.real.doctor.throughput import check_throughput
-from sfusion.harness.real.doctor.timeouts import check_default_timeout, check_run_timeout
 from sfusion_tools.sandbox.secrets import hide as hide_secrets
+
+
+async def check_stability(context: CheckContext) -> list[Finding]:
+    """Report programs that had to be sent again."""
+    lost = context.failures.total()
+    if not lost:
+        return []
+    reasons = ", ".join(f"{count} x {what}" for what, count in context.failures.most_common())
+    return [
+        hurts(
+            "unsteady",
+            seen=f"{lost} of {context.programs} programs, sent a few at a time, got no answer from the sandbox: "
+            f"{reasons}",
+            training="sfusion's tool sends such calls again, and their programs may run twice; verl's tool repeats "
+            "only after 504 and loses the others",
+            change="look for what cuts requests off: restarts, a gateway, a worker that dies; see the server's log",
+        )
+    ]
+
+
+def stopped_answering(check: str, how: str) -> Finding:
+    return breaks(
+        "stops-answering",
+        seen=f"it ran programs, then stopped answering during the check `{check}`: {how}",
+        training="it works for a while and then fails every call, without reporting an error",
+        change="check whether it was killed (memory) or is stuck, restart it, and run fewer programs at a time",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from sfusion.harness.real.doctor.context import CheckContext
+from sfusion.harness.real.doctor.context import CheckContext, proxy_of_requests
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
-from sfusion.harness.real.doctor.proxy_env import proxy_of_requests
 from sfusion.harness.real.doctor.settings import Client
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.proxy import is_usable

@@ -11,9 +11,8 @@ from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext, marked
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.real.doctor.http import HttpAnswer
-from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, find_knee
+from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, Refusals, find_knee, fit_model
 from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.server_model import Refusals, fit_model
 from sfusion.harness.real.doctor.settings import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer

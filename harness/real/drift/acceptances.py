@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sfusion.harness.real.drift.difference import Difference
+from sfusion.harness.real.drift.comparing import Difference
 from sfusion.harness.real.probes import BadProbes
 from sfusion_tools.errors import YamlError, near
 from sfusion_tools.marked_yaml import read_marked

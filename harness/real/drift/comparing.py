@@ -5,12 +5,132 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
-from sfusion.harness.real.drift.difference import Difference, Kind, matches
-from sfusion.harness.real.drift.normalising import is_drawn, is_measured, steady
 from sfusion.harness.real.probes import Probe, ProbeAnswer
+from sfusion.harness.real.probes.scrubbing import mask
+from sfusion.harness.terminal import printable
 from sfusion_tools.bounded_input import parse_json
+
+Kind = Literal[
+    "no-answer",
+    "http-status",
+    "header-missing",
+    "header-extra",
+    "header-value",
+    "header-order",
+    "header-case",
+    "not-json",
+    "key-missing",
+    "key-extra",
+    "key-renamed",
+    "key-order",
+    "type",
+    "length",
+    "value",
+    "text",
+    "blanks",
+    "number-form",
+    "body-form",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_SHOWN = 60
+_BEFORE = 12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What two servers answered in the same place."""
+
+    probe: str
+    place: str
+    kind: Kind
+    left: Any
+    right: Any
+
+    def shown(self, width: int = _SHOWN) -> tuple[str, str]:
+        """Both values, one line each; long texts are cut to start shortly before they diverge."""
+        left, right = _written(self.left), _written(self.right)
+        if max(len(left), len(right)) <= width:
+            return left, right
+        same = 0
+        while same < min(len(left), len(right)) and left[same] == right[same]:
+            same += 1
+        start = max(0, same - _BEFORE)
+        return _cut(left, start, width), _cut(right, start, width)
+
+
+def matches(place: str, pattern: str, *, below: bool = True) -> bool:
+    """Does the pattern name the place, or one above it? ``[*]`` is any index, ``*`` any name."""
+    steps = re.escape(pattern).replace(r"\[\*\]", r"\[\d+\]").replace(r"\*", r"[^.\[]*")
+    return re.fullmatch(rf"{steps}(?:[.\[].*)?" if below else steps, place, re.DOTALL) is not None
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "null"
+    return printable(json.dumps(value, ensure_ascii=False))
+
+
+def _cut(text: str, start: int, width: int) -> str:
+    part = text[start : start + width]
+    return ("…" if start else "") + part + ("…" if len(text) > start + width else "")
+
+
+_UNSTABLE = tuple(
+    (re.compile(pattern), mark)
+    for pattern, mark in (
+        (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", "<DATE>"),
+        (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?", "<DATE>"),
+        (r"<IPYKERNEL>\.py|\b(?<=\()\d{6,}\.py(?=, line)|<CELL>\.py", "<CELL>.py"),
+        (r"<PY>(?:/(?:site|dist)-packages)+", "<PY>"),
+        (r"\bin \d+\.\d+s\b", "in <SECONDS>"),
+        (r"platform linux -- Python [\d.]+, pytest-[\d.]+, pluggy-[\d.]+", "<PYTEST>"),
+        (r"plugins: [^\n]*\n", ""),
+        # Python versions underline different parts of a line, or none.
+        (r"(?m)^[ \t]*[\^~][ \t^~]*\n?", ""),
+        (r"\b(?:aarch64|x86_64)-linux-gnu", "<ARCH>"),
+        (r"Python 3\.\d+\.\d+", "<PYTHON>"),
+        (r"Node\.js v[\d.]+", "<NODE>"),
+    )
+)
+
+MEASURED = "execution_time"
+"""The key of measured seconds."""
+DRAWN = "traceback"
+"""The key of lines that each version of Python and IPython formats differently."""
+
+
+def steady(text: str) -> str:
+    """Mask what differs between runs and machines."""
+    text = mask(text)
+    for pattern, mark in _UNSTABLE:
+        text = pattern.sub(mark, text)
+    return text
+
+
+def is_measured(key: str, value: Any) -> bool:
+    return key == MEASURED and isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_drawn(key: str, value: Any) -> bool:
+    return key == DRAWN and isinstance(value, list) and bool(value)
+
+
+def stable(value: Any, key: str = "") -> Any:
+    """Mask what differs between runs in a whole JSON value."""
+    if is_measured(key, value):
+        return "<SECONDS>"
+    if is_drawn(key, value):
+        return "<TRACEBACK>"
+    if isinstance(value, dict):
+        return {name: stable(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [stable(one) for one in value]
+    return steady(value) if isinstance(value, str) else value
+
 
 Found = tuple[str, Kind, Any, Any]
 _NOT_JSON = object()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sfusion.harness.real.drift.difference import Difference, Kind
+from sfusion.harness.real.drift.comparing import Difference, Kind
 
 Grade = Literal["breaking", "visible", "cosmetic", "variable"]
 GRADES: tuple[Grade, ...] = get_args(Grade)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.harness.real.drift.acceptances import Acceptance
-from sfusion.harness.real.drift.comparing import compare
-from sfusion.harness.real.drift.difference import Difference
+from sfusion.harness.real.drift.comparing import Difference, compare
 from sfusion.harness.real.drift.grading import GRADES, Grade, GradingRule, rule_for
 from sfusion.harness.real.probes import Probe, ProbeAnswer
 from sfusion_tools.bounded_input import parse_json

@@ -45,7 +45,7 @@ def record(
     import asyncio
 
     from sfusion.harness.real.probes import Server, Unreachable
-    from sfusion.harness.real.probes.recording import ask, scrubber_for, write_recording
+    from sfusion.harness.real.probes.sending import ask, scrubber_for, write_recording
 
     chosen = read_suite(probes or [], only or [], quick)
     if show:

@@ -10,8 +10,7 @@ from sfusion.fakes.sandbox import FakeSandbox, Profile
 from sfusion.harness.real.drift.judging import ServerAnswers
 from sfusion.harness.real.probes import Probe, ProbeAnswer, Recording, Server
 from sfusion.harness.real.probes.cassette import probe_request_record
-from sfusion.harness.real.probes.recording import ask, scrubber_for
-from sfusion.harness.real.probes.sending import PATIENCE, OnAnswer
+from sfusion.harness.real.probes.sending import PATIENCE, OnAnswer, ask, scrubber_for
 from sfusion_tools.bounded_input import parse_json
 
 REVEALS_PROFILE = "memory/over-limit"

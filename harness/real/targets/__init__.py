@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sfusion.harness.errors import BadTarget, MissingTarget, TargetError
-from sfusion.harness.real.targets.opening import open_targets, silent
-from sfusion.harness.real.targets.sandbox import RealSandbox
+from sfusion.harness.real.targets.opening import RealSandbox, open_targets, silent
 from sfusion.harness.real.targets.target import DEFAULT_IMAGE, DockerTarget, FakeTarget, Target, UrlTarget, read_target
 
 __all__ = [

@@ -17,9 +17,8 @@ from textual.worker import get_current_worker
 
 from sfusion.harness.errors import BadFilter
 from sfusion.harness.rollouts.viewer.detail import field_text, sample_widgets
-from sfusion.harness.rollouts.viewer.dump_reader import StepFile
 from sfusion.harness.rollouts.viewer.filters import Filter, read_filter
-from sfusion.harness.rollouts.viewer.sample import Sample
+from sfusion.harness.rollouts.viewer.sample import Sample, StepFile
 from sfusion.harness.rollouts.viewer.sample_list import SampleList
 
 _PROMPTS = {

@@ -15,8 +15,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from sfusion.harness.rollouts.viewer.dump_reader import StepFile
-from sfusion.harness.rollouts.viewer.sample import Sample
+from sfusion.harness.rollouts.viewer.sample import Sample, StepFile
 from sfusion.harness.terminal import printable
 from sfusion_tools.outcome import Outcome
 

@@ -39,6 +39,9 @@ class Shrunk:
     """No candidate that is simpler fails in the same way; otherwise the budget ran out."""
 
 
+_DEFAULT_BUDGET = Budget()
+
+
 class _Exhausted(Exception):
     """The budget is used up."""
 
@@ -46,7 +49,7 @@ class _Exhausted(Exception):
 def shrink(
     scenario: Scenario,
     same_failure: SameFailure,
-    budget: Budget = Budget(),
+    budget: Budget = _DEFAULT_BUDGET,
     *,
     deviations: Deviations | None = None,
     reductions: Iterable[Reduction] = REDUCTIONS,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.rollouts.viewer.dump_reader import REQUESTS
+from sfusion.harness.rollouts.viewer.sample import REQUESTS
 from sfusion.harness.rollouts.viewer.turns import split_turns
 from sfusion.harness.studies.look.own_lines import OUTCOMES
 from sfusion_tools.outcome import Outcome

@@ -5,59 +5,32 @@ from __future__ import annotations
 import re
 
 from sfusion_tools.formats.argumenttext import ArgumentTextFormat, SectionParser
-from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.jsontext import CUT_HEAD, Flaw
 from sfusion_tools.formats.text_reader import Markers, Scan
-
-__all__ = ["DeepSeekV3", "DeepSeekV31"]
 
 SECTION, SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 SEPARATOR = "<｜tool▁sep｜>"
 _MARK = re.compile(r"<[｜|]tool[▁_]calls?[▁_](?:begin|end)[｜|]>|<[｜|]tool[▁_]sep[｜|]>", re.IGNORECASE)
-_HEAD = Markers((SEPARATOR, SECTION, SECTION_END, CALL, CALL_END))
 _LINE = Markers(("\n", SECTION, SECTION_END, CALL, CALL_END))
 
 
 class DeepSeekV31Parser(SectionParser):
     """Reads ``NAME<｜tool▁sep｜>ARGUMENTS`` between the tokens of a call."""
 
-    openers = (SECTION, CALL)
-    drafts = (CALL,)
-    silent = (SECTION_END, "<｜end▁of▁sentence｜>")
     section = (SECTION, SECTION_END)
-    ends = (CALL_END,)
-    edges = Markers((CALL_END, CALL, SECTION, SECTION_END))
+    tags = (CALL, CALL_END)
+    separator = SEPARATOR
+    silent = (SECTION_END, "<｜end▁of▁sentence｜>")
 
-    def call_opened(self, start: int) -> Scan[None]:
-        reader = self.reader
-        head: list[str] = []
-        edge = yield from reader.before(_HEAD, head.append)
-        if edge != SEPARATOR:
-            yield from self._headless("".join(head), edge, start)
-            return
-        reader.take(len(SEPARATOR))
-        yield from self.named("".join(head), start)
-
-    def named(self, head: str, start: int) -> Scan[None]:
-        """Continue after the separator."""
+    def headed(self, head: str, start: int) -> Scan[None]:
         yield from self.arguments(head.strip() or None, start, f"{CALL}{head}{SEPARATOR}")
-
-    def _headless(self, head: str, edge: str | None, start: int) -> Scan[None]:
-        if edge is None:
-            self.cut_inside = True
-            flaw = Flaw("truncated", "the text ends before its arguments")
-        elif head.strip():
-            flaw = Flaw("bad_layout", f"{SEPARATOR} is missing between its name and its arguments")
-        else:
-            flaw = Flaw("empty_call", f"there is nothing between {CALL} and {CALL_END}")
-        yield from self.reader.accept(CALL_END)
-        self.refuse(flaw, position=start, raw=CALL + head)
 
 
 class DeepSeekV3Parser(DeepSeekV31Parser):
     """Reads ``function<｜tool▁sep｜>NAME``, a line break and the arguments in a code block."""
 
-    def named(self, head: str, start: int) -> Scan[None]:
+    def headed(self, head: str, start: int) -> Scan[None]:
         reader = self.reader
         line: list[str] = []
         edge = yield from reader.before(_LINE, line.append)
@@ -65,7 +38,7 @@ class DeepSeekV3Parser(DeepSeekV31Parser):
         header = f"{CALL}{head}{SEPARATOR}{name}"
         if edge is None:
             self.cut_inside = True
-            self.refuse(Flaw("truncated", "the text ends before its arguments"), position=start, raw=header)
+            self.refuse(CUT_HEAD, position=start, raw=header)
             return
         if edge != "\n" or name.startswith(("{", "[")):
             flaw = Flaw("bad_layout", "its name and its arguments must be on separate lines")

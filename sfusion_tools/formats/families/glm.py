@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
-from sfusion_tools.formats.jsontext import Flaw
-from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser
-from sfusion_tools.formats.tagvalue import TagSpec, read_tag_value
+from sfusion_tools.formats.jsontext import CUT_HEAD, Flaw
+from sfusion_tools.formats.rawvalue import CLOSE, NAME, OPEN, RawTextFormat, RawTextParser, TagSpec, read_tag_value
 from sfusion_tools.formats.text_reader import Markers, Scan
-
-__all__ = ["Glm45"]
 
 KEY, KEY_END, VALUE, VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
 _GAP = re.compile(r"(?:\s|\\n)+")
@@ -23,9 +19,6 @@ _SPEC = TagSpec(VALUE, VALUE_END, (KEY, CLOSE), (OPEN, KEY), _GAP)
 class GlmParser(RawTextParser):
     """Reads keys and values; types come from the schema."""
 
-    openers = (OPEN,)
-    closing = CLOSE
-    edges = Markers((CLOSE, OPEN))
     silent = ("<|observation|>", "<|user|>", "<|endoftext|>")
 
     def opened(self, marker: str) -> Scan[None]:
@@ -37,7 +30,7 @@ class GlmParser(RawTextParser):
         name = lines[0].strip() if lines else ""
         raw = [marker, *head]
         if edge is None:
-            self.refuse(Flaw("truncated", "the text ends before its arguments"), position=start, raw="".join(raw))
+            self.refuse(CUT_HEAD, position=start, raw="".join(raw))
             return
         flaw = self._name_flaw(name, "".join(head), edge)
         if flaw:
@@ -126,7 +119,6 @@ class Glm45(RawTextFormat):
     name = "glm45"
     aliases = ("glm",)
     parser = GlmParser
-    marks = (MARK, PARTS_MARK)
     argument = (KEY, f"{KEY_END}\n{VALUE}", f"{VALUE_END}\n")
     closing = VALUE_END
 

@@ -8,8 +8,6 @@ from sfusion_tools.formats.argumenttext import ArgumentTextFormat, ArgumentTextP
 from sfusion_tools.formats.jsontext import Flaw
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-__all__ = ["GptOss"]
-
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 _HEAD = Markers((MESSAGE, START, END, CALL, RETURN))
@@ -68,11 +66,9 @@ class HarmonyParser(ArgumentTextParser):
             flaw = Flaw("wrong_sender", f"its sender is {role}; only the assistant makes calls")
         else:
             flaw = Flaw("several_recipients", f"it has several recipients ({', '.join(recipients)}); write one")
-        skipped = [header]
-        edge = yield from self.reader.before(self.edges, skipped.append)
-        if edge in self.ends:
-            skipped.append(self.reader.take(len(edge or "")))
-        self.refuse(flaw, position=start, raw="".join(skipped), name=name or None)
+        skipped, edge = yield from self.to_edge()
+        raw = header + skipped + (edge or "" if edge in self.ends else "")
+        self.refuse(flaw, position=start, raw=raw, name=name or None)
 
     def _headless(self, header: str, edge: str | None, start: int, *, called: bool) -> None:
         if edge is None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from sfusion_tools.formats.callobject import UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
-from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, scan_json
+from sfusion_tools.formats.jsontext import NOT_BEGUN, UNCLOSED, Flaw, scan_json
+from sfusion_tools.formats.rawvalue import CLOSE, MARK, OPEN
 from sfusion_tools.formats.text_reader import Markers, Scan
 
-__all__ = ["CLOSE", "MARK", "OPEN", "Hermes", "Qwen25"]
-
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
 _EDGES = Markers((OPEN, CLOSE))
 _NEXT = Markers((OPEN, CLOSE, "{", "["))
 
@@ -69,7 +65,7 @@ class HermesParser(ObjectCallParser):
             if stray.strip():
                 flaw = Flaw("no_call_object", f"there is no object with a name and arguments after {OPEN}")
             elif ended:
-                flaw = Flaw("truncated", "the text ends where the call should begin")
+                flaw = NOT_BEGUN
             else:
                 flaw = Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
             self.refuse(flaw, position=start, raw=f"{OPEN}{stray}")

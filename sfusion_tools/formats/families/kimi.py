@@ -6,46 +6,24 @@ import re
 
 from sfusion_tools.formats.argumenttext import ArgumentTextFormat, SectionParser
 from sfusion_tools.formats.jsontext import Flaw, Loaded
-from sfusion_tools.formats.text_reader import Markers, Scan
-
-__all__ = ["KimiK2"]
+from sfusion_tools.formats.text_reader import Scan
 
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, ARGUMENTS, CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
-_HEAD = Markers((ARGUMENTS, CALL, CALL_END, SECTION, SECTION_END))
 _ID = re.compile(r"(?:functions\.)?(?P<name>.*?)(?::(?P<number>[0-9]+))?", re.DOTALL)
 
 
 class KimiK2Parser(SectionParser):
     """Takes the name from the id; if the id is only a number, from the arguments, if they fit only one tool."""
 
-    openers = (SECTION, CALL)
-    drafts = (CALL,)
-    silent = (SECTION_END, "<|im_end|>", "[EOS]")
     section = (SECTION, SECTION_END)
-    ends = (CALL_END,)
-    edges = Markers((CALL_END, CALL, SECTION, SECTION_END))
+    tags = (CALL, CALL_END)
+    separator = ARGUMENTS
+    heading = "id"
+    silent = (SECTION_END, "<|im_end|>", "[EOS]")
 
-    def call_opened(self, start: int) -> Scan[None]:
-        reader = self.reader
-        head: list[str] = []
-        edge = yield from reader.before(_HEAD, head.append)
-        identity = "".join(head).strip()
-        if edge == ARGUMENTS:
-            reader.take(len(ARGUMENTS))
-            yield from self._identified(identity, start)
-            return
-        if edge is None:
-            self.cut_inside = True
-            flaw = Flaw("truncated", "the text ends before its arguments")
-        elif identity:
-            flaw = Flaw("bad_layout", f"{ARGUMENTS} is missing between its id and its arguments")
-        else:
-            flaw = Flaw("empty_call", f"there is nothing between {CALL} and {CALL_END}")
-        yield from reader.accept(CALL_END)
-        self.refuse(flaw, position=start, raw=CALL + identity)
-
-    def _identified(self, identity: str, start: int) -> Scan[None]:
+    def headed(self, head: str, start: int) -> Scan[None]:
+        identity = head.strip()
         match = _ID.fullmatch(identity)
         name = match["name"].strip() if match else identity
         repaired: list[Flaw] = []

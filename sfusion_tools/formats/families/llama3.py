@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
-from sfusion_tools.formats.jsontext import TOO_DEEP, Flaw, JsonScan, dump, scan_json
-from sfusion_tools.formats.literal import NOT_PYTHON, decode_python
-from sfusion_tools.formats.pytext import scan_brackets
+from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, Flaw, JsonScan, dump, scan_json
+from sfusion_tools.formats.literal import NOT_PYTHON, decode_python, scan_brackets
 from sfusion_tools.formats.text_reader import Markers, Scan, drop
 from sfusion_tools.formats.toolbox import Toolbox
-
-__all__ = ["Llama3"]
 
 TAG = "<|python_tag|>"
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
@@ -171,7 +168,7 @@ class Llama3Parser(ObjectCallParser):
     ) -> None:
         if not found and not refused:
             if ended and not stray.strip():
-                flaw = Flaw("truncated", "the text ends where the call should begin")
+                flaw = NOT_BEGUN
             else:
                 flaw = Flaw("no_call_object", f"there is no object with a name and parameters after {TAG}")
             self.refuse(flaw, position=start, raw=TAG + stray)

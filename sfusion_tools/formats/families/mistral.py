@@ -15,11 +15,9 @@ from sfusion_tools.formats.callobject import (
     ObjectFormat,
     read_arguments,
 )
-from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, JsonScan, dump, load, scan_json
+from sfusion_tools.formats.jsontext import CUT_HEAD, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, dump, load, scan_json
 from sfusion_tools.formats.text_reader import Markers, Scan, drop
 from sfusion_tools.formats.toolbox import Toolbox
-
-__all__ = ["Mistral"]
 
 OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _NEXT = Markers((OPEN, "]", *SIBLINGS))
@@ -49,8 +47,7 @@ class MistralParser(ObjectCallParser):
         elif char:
             yield from self._compact(start)
         else:
-            flaw = Flaw("truncated", "the text ends where the call should begin")
-            self.refuse(flaw, position=start, raw=marker)
+            self.refuse(NOT_BEGUN, position=start, raw=marker)
 
     def _list(self, start: int) -> Scan[None]:
         reader = self.reader
@@ -148,7 +145,7 @@ class MistralParser(ObjectCallParser):
         if not name or (not marked and char != "{"):
             yield from reader.before(_OPEN, drop)
             if name and not char:
-                flaw = Flaw("truncated", "the text ends before its arguments")
+                flaw = CUT_HEAD
             else:
                 flaw = Flaw("bad_layout", f"after {OPEN} there is neither a list nor a name with {ARGS}")
             self.refuse(flaw, position=start, raw=OPEN + reader.since_mark(), name=name or None)

@@ -13,23 +13,21 @@ from typing import Any
 
 from sfusion_tools.errors import RenderError
 from sfusion_tools.formats.format import Format
-from sfusion_tools.formats.jsontext import TOO_DEEP, DuplicateKeyError, Flaw
-from sfusion_tools.formats.literal import evaluate
-from sfusion_tools.formats.lookalikes import position_in
-from sfusion_tools.formats.pytext import (
+from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, DuplicateKeyError, Flaw
+from sfusion_tools.formats.literal import (
     ADJACENT,
     UNBALANCED,
     adjacent_strings,
+    evaluate,
     scan_brackets,
     spelt_breaks,
     stray_escapes,
     without_strings,
 )
+from sfusion_tools.formats.lookalikes import position_in
 from sfusion_tools.formats.streamparser import StreamParser
 from sfusion_tools.formats.text_reader import Markers, Scan
 from sfusion_tools.formats.toolbox import Toolbox
-
-__all__ = ["Pythonic"]
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _WORD = re.compile(r"[\w.]+")
@@ -157,7 +155,7 @@ class PythonicParser(StreamParser):
             last = None
         self._flush(last)
         if not calls:
-            self.refuse(Flaw("truncated", "the text ends where the call should begin"), position=start, raw="[")
+            self.refuse(NOT_BEGUN, position=start, raw="[")
 
     def _flush(self, last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None) -> None:
         if last:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
-from sfusion_tools.formats.jsontext import Flaw
-from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser
-from sfusion_tools.formats.tagvalue import TagSpec, read_tag_value
+from sfusion_tools.formats.jsontext import NOT_BEGUN, Flaw
+from sfusion_tools.formats.rawvalue import CLOSE, NAME, OPEN, RawTextFormat, RawTextParser, TagSpec, read_tag_value
 from sfusion_tools.formats.text_reader import Markers, Scan
-
-__all__ = ["Qwen3Coder"]
 
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
@@ -25,9 +21,6 @@ _SPEC = TagSpec(PARAMETER, PARAMETER_END, (PARAMETER, FUNCTION_END), (OPEN,), im
 class Qwen3CoderParser(RawTextParser):
     """Reads functions one by one; types come from the schema."""
 
-    openers = (OPEN,)
-    closing = CLOSE
-    edges = Markers((CLOSE, OPEN))
     silent = ("<|im_end|>", "<|endoftext|>")
 
     def opened(self, marker: str) -> Scan[None]:
@@ -49,7 +42,7 @@ class Qwen3CoderParser(RawTextParser):
                 if text.strip():
                     flaw = Flaw("no_call_object", f"there is no {FUNCTION}TOOL> after {OPEN}")
                 elif edge is None:
-                    flaw = Flaw("truncated", "the text ends where the call should begin")
+                    flaw = NOT_BEGUN
                 else:
                     flaw = Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
                 self.refuse(flaw, position=start, raw=OPEN + text)
@@ -142,7 +135,6 @@ def _without_layout(text: str, *, crlf: bool) -> str:
 class Qwen3Coder(RawTextFormat):
     name = "qwen3_coder"
     parser = Qwen3CoderParser
-    marks = (MARK, PARTS_MARK)
     argument = (PARAMETER, ">\n", f"\n{PARAMETER_END}\n")
     closing = CLOSE
 

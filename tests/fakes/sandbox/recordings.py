@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sfusion.harness.real.drift import normalising
+from sfusion.harness.real.drift import comparing
 
 HERE = Path(__file__).parent / "data" / "recordings"
 HEADERS = ("server", "content-type", "allow", "location")
@@ -84,7 +84,7 @@ def differences(recording: Recording, answer: dict[str, Any]) -> list[str]:
 
 def stable(value: Any) -> Any:
     """The value without what varies between runs; long texts as length and digest, as recorded."""
-    return normalising.stable(_elided(value))
+    return comparing.stable(_elided(value))
 
 
 def _elided(value: Any) -> Any:

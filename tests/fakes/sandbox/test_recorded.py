@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox import Cassette, CassetteError, FakeSandbox
-from sfusion.fakes.sandbox.executors.recorded import write_cassette
+from sfusion.fakes.wire.message import json_line
 from tests.fakes.sandbox.recordings import HERE, Recording, differences, recordings, replay
 from tests.fakes.wire.raw import one, run_code
 
@@ -51,7 +51,7 @@ def _record(stdout: str) -> dict[str, object]:
 
 
 async def test_repeated_request_is_answered_in_the_recorded_order(tmp_path: Path) -> None:
-    write_cassette([_record("1"), _record("2")], tmp_path / "dice.jsonl")
+    (tmp_path / "dice.jsonl").write_text(json_line(_record("1")) + json_line(_record("2")), encoding="utf-8")
     async with FakeSandbox(executor="recorded", cassette=tmp_path / "dice.jsonl") as sandbox:
         # Defaults may be written out or left out: the request is the same.
         requests = [run_code("roll()"), run_code("roll()", run_timeout=10, files={}), run_code("roll()")]
@@ -60,7 +60,7 @@ async def test_repeated_request_is_answered_in_the_recorded_order(tmp_path: Path
 
 
 async def test_unrecorded_request_gets_an_error_that_names_the_nearest_recording(tmp_path: Path) -> None:
-    write_cassette([_record("1")], tmp_path / "dice.jsonl")
+    (tmp_path / "dice.jsonl").write_text(json_line(_record("1")), encoding="utf-8")
     async with FakeSandbox(executor="recorded", cassette=tmp_path / "dice.jsonl") as sandbox:
         answer = await one(sandbox.port, run_code("roll()", run_timeout=3))
     assert answer.json["status"] == "SandboxError"

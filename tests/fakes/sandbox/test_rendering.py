@@ -1,4 +1,4 @@
-"""Answers formatted by hand equal those of the json module."""
+"""Answers have every field, as the json module writes it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfusion.fakes.sandbox.body import render
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer
-from sfusion.fakes.sandbox.rendering import render_run_code
 
 texts = st.none() | st.text()
 results = st.none() | st.builds(
@@ -35,12 +35,12 @@ answers = st.builds(
 @given(answers)
 def test_bytes_equal_those_of_the_json_module(answer: RunCodeAnswer) -> None:
     wanted = json.dumps(asdict(answer), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    assert render_run_code(answer).body == wanted
+    assert render(answer).body == wanted
 
 
 def test_unencodable_answer_gives_the_500_of_the_real_server() -> None:
-    surrogate = render_run_code(RunCodeAnswer("SandboxError", "code \ud800"))
-    endless = render_run_code(RunCodeAnswer("Success", "", None, CommandResult("Finished", float("inf"))))
+    surrogate = render(RunCodeAnswer("SandboxError", "code \ud800"))
+    endless = render(RunCodeAnswer("Success", "", None, CommandResult("Finished", float("inf"))))
     assert (surrogate.status, endless.status) == (500, 500)
     detail = "'utf-8' codec can't encode character '\\ud800' in position 41: surrogates not allowed"
     assert json.loads(surrogate.body)["detail"] == detail

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError, ScriptedExecutor, app
-from sfusion.fakes.sandbox.app import LONGEST_REMEMBERED
+from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError, ScriptedExecutor, fake
 from sfusion.fakes.sandbox.body import check_body
+from sfusion.fakes.sandbox.fake import LONGEST_REMEMBERED
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.output_sizes import PIPE_BYTES
@@ -282,7 +282,7 @@ async def test_only_short_requests_are_remembered(
         seen.append(body)
         return check_body(body, *more)
 
-    monkeypatch.setattr(app, "check_body", check)
+    monkeypatch.setattr(fake, "check_body", check)
     body = json.dumps({"code": uuid4().hex, "language": "python"}).encode().ljust(length)
     async with FakeSandbox(executor="scripted") as sandbox:
         for _ in range(2):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox import requests as known
-from sfusion.fakes.sandbox.app import no_dataset
 from sfusion.fakes.sandbox.body import Unusable, check_body, deeper_than, nesting
+from sfusion.fakes.sandbox.fake import no_dataset
 from sfusion.fakes.wire import Answer
 from tests.cases import every
 
@@ -23,13 +23,13 @@ JUDGED = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "fastapi_validation.jsonl").read_text().splitlines()
 ]
 MODELS = {
-    "/run_code": known.RUN_CODE,
-    "/run_jupyter": known.RUN_JUPYTER,
-    "/get_prompts": known.GET_PROMPTS,
-    "/list_ids": known.GET_PROMPTS,
-    "/get_prompt_by_id": known.GET_PROMPT_BY_ID,
-    "/submit": known.SUBMIT,
-    "/get_metrics_function": known.GET_METRICS_FUNCTION,
+    "/run_code": known.RunCodeRequest,
+    "/run_jupyter": known.RunJupyterRequest,
+    "/get_prompts": known.GetPromptsRequest,
+    "/list_ids": known.GetPromptsRequest,
+    "/get_prompt_by_id": known.GetPromptByIdRequest,
+    "/submit": known.SubmitRequest,
+    "/get_metrics_function": known.GetMetricsFunctionRequest,
 }
 
 
@@ -66,13 +66,13 @@ def _same(text: str) -> str:
 
 def test_every_language_of_the_real_server_is_accepted() -> None:
     for language in known.LANGUAGES:
-        assert known.RUN_CODE.check({"code": "", "language": language}, ("body",))["language"] == language
+        assert known.RunCodeRequest.model_validate({"code": "", "language": language})
 
 
 def test_defaults_are_not_shared_between_requests() -> None:
-    one = known.RUN_CODE.check({"code": "", "language": "python"}, ("body",))
-    one["files"]["a"] = "b"
-    assert known.RUN_CODE.check({"code": "", "language": "python"}, ("body",))["files"] == {}
+    body = b'{"code": "", "language": "python"}'
+    check_body(body, None, known.RunCodeRequest)["files"]["a"] = "b"
+    assert check_body(body, None, known.RunCodeRequest)["files"] == {}
 
 
 json_values = st.recursive(
@@ -83,7 +83,7 @@ json_values = st.recursive(
 
 
 @settings(max_examples=200)
-@given(st.dictionaries(st.sampled_from([*known.RUN_CODE.fields, "other"]), json_values))
+@given(st.dictionaries(st.sampled_from([*known.RunCodeRequest.model_fields, "other"]), json_values))
 def test_validation_never_crashes_on_json(fields: dict[str, Any]) -> None:
     got = judge("/run_code", json.dumps(fields).encode(), "application/json")
     assert isinstance(got, dict) or got.status in (400, 422, 500)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy, ScriptedTurn
-from sfusion.fakes.sglang.app import SGLangApp
 from sfusion.fakes.sglang.malformed import TOOLS, catalogue
 from sfusion.fakes.sglang.routes import ModelInfo
+from sfusion.fakes.sglang.server import SGLangApp
 from sfusion.fakes.wire import Request
 from sfusion_tools.formats import format_names
 

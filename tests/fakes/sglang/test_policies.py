@@ -24,8 +24,8 @@ from sfusion.fakes.sglang import (
     problems,
     prompts,
 )
-from sfusion.fakes.sglang.conversation import read_ids, read_prompt, read_tools
-from sfusion.fakes.sglang.templates import TEMPLATES
+from sfusion.fakes.sglang.problems import TEMPLATES
+from sfusion.fakes.sglang.rendering import read_ids, read_prompt, read_tools
 from sfusion_tools.errors import MissingExtra
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy
-from sfusion.fakes.sglang.app import SGLangApp
 from sfusion.fakes.sglang.calls import ArrayParser
 from sfusion.fakes.sglang.reasoning import PARSERS
 from sfusion.fakes.sglang.routes import ModelInfo
+from sfusion.fakes.sglang.server import SGLangApp
 from sfusion.fakes.wire import Request
 
 MODEST = settings(max_examples=60)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sglang.keyed_digest import whole
-from sfusion.fakes.sglang.partial_json import partial_json
+from sfusion.fakes.sglang.quirk_json import partial_json
 from sfusion.fakes.sglang.quirks import QuirkError, QuirkParser, held_by_client, quirk_stream, sglang_parse
 from tests.cases import every
 from tests.sfusion_tools.formats.recordings import DATA, TOOLS, ids, records

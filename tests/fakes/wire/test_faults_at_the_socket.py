@@ -14,7 +14,7 @@ import pytest
 from sfusion.fakes.faults import KINDS, FaultError, Phase, SandboxError, Status
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire.connection import Connection
-from sfusion.fakes.wire.site import ConnectionSite
+from sfusion.fakes.wire.server import ConnectionSite
 from tests.fakes.wire.effects import EFFECTS, PROGRAM, check_effect, rule_of, silence
 from tests.fakes.wire.raw import PING, Raw, Watch, one, post, run_code, whole
 

@@ -24,7 +24,7 @@ from sfusion.harness.rollouts import (
 )
 from sfusion.harness.rollouts.viewer import open_dump
 from sfusion.harness.serving.serve_sglang import read_policy
-from sfusion_tools.gsm8k import compute_score
+from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, RolloutLimits, format_parser
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.sfusion_tools.rollout.helpers import RecordingTool, ScriptedEngine, calling, request

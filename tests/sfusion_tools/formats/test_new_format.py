@@ -13,7 +13,7 @@ from tests.docs.blocks import read_page
 
 CHECK = """
 from sfusion.fakes.sglang.malformed import TOOLS, catalogue
-from sfusion.fakes.sglang.parsers import call_parser, shown_name
+from sfusion.fakes.sglang.quirks import call_parser, shown_name
 from sfusion_tools.formats import format_names, get_format
 
 toy = get_format("toy")

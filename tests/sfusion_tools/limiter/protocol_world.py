@@ -14,8 +14,8 @@ from typing import Any
 from sfusion_tools.limiter.client_core import LAST_RETRY, ClientCore
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
+from sfusion_tools.limiter.record import LimiterRecord, learning_of
 from sfusion_tools.limiter.settings import LimiterSettings, Share
-from sfusion_tools.limiter.succession import LimiterRecord, learning_of
 
 LEASES = (6.0, 10.0, 30.0)
 PAUSES = (0.01, 0.5, 2.0, 5.0, 6.0, 10.0, 31.0)

@@ -6,8 +6,7 @@ import asyncio
 import threading
 
 from sfusion_tools.limiter import Limiter, LimiterCore, LimiterHost, LimiterSettings, LocalTransport, local_host
-from sfusion_tools.limiter.blocking import BlockingLimiter
-from sfusion_tools.limiter.callers import CALLERS, DirectCallers, permit_id
+from sfusion_tools.limiter.blocking import CALLERS, BlockingLimiter, DirectCallers, permit_id
 from sfusion_tools.limiter.messages import Batch, LimiterReply
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.choice import LimiterChoice
-from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.limiter.host import shared_host
+from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from tests.sfusion_tools.limiter.holding import take
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from prometheus_client.parser import text_string_to_metric_families
 
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, Snapshot, local_host
-from sfusion_tools.limiter.exposition import limiter_page
+from sfusion_tools.limiter.messages import limiter_page
 from tests.sfusion_tools.limiter.holding import give, take
 
 NAME = 'the "big"\\one'

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from sfusion_tools.limiter.client_core import ClientCore
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
-from sfusion_tools.limiter.succession import LimiterRecord, learning_of
+from sfusion_tools.limiter.record import LimiterRecord, learning_of
 from tests.sfusion_tools.limiter.protocol_world import ACTIONS, NEAR, WIRE, WatchedCore, World
 
 PICKS = 60
@@ -393,11 +393,11 @@ class FollowsAnyRun(ClientCore):
 
 class HandsOnWhatMayBeLost(ClientCore):
     def release(self, now: float, permit: str, **report: bool) -> int | None:
-        if permit in self._held:
-            self._held[permit], until = math.inf, self._held[permit]
+        if permit in self.held:
+            self.held[permit], until = math.inf, self.held[permit]
             heir = super().release(now, permit, **report)
-            if permit in self._held:
-                self._held[permit] = until
+            if permit in self.held:
+                self.held[permit] = until
             return heir
         return super().release(now, permit, **report)
 
@@ -441,7 +441,7 @@ class KeepsGrantsOfCancelledWaiters(ClientCore):
     def receive(self, now: float, request: Any, reply: LimiterReply) -> Any:
         wanted = tuple(grant for grant in reply.grants if grant[0] in self._waiting)
         for _, permit in set(reply.grants) - set(wanted):
-            self._held[permit] = now
+            self.held[permit] = now
         return super().receive(now, request, reply._replace(grants=wanted))
 
 

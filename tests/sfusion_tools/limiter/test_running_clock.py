@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfusion_tools.limiter.running_clock import RunningClock
+from sfusion_tools.limiter.host import RunningClock
 
 
 def test_time_counts_while_the_clock_is_read_and_hardly_counts_otherwise() -> None:

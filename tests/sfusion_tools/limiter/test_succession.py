@@ -6,8 +6,8 @@ import pytest
 
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Attach, Batch
+from sfusion_tools.limiter.record import LimiterRecord, learning_of
 from sfusion_tools.limiter.settings import LimiterSettings
-from sfusion_tools.limiter.succession import LimiterRecord, learning_of
 from tests.sfusion_tools.limiter.bench import Bench
 
 

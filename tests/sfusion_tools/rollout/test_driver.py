@@ -10,7 +10,7 @@ import pytest
 from sfusion_tools.formats import Parsed, StreamParser, get_format
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout import EndCause, RolloutDriver, format_parser
-from sfusion_tools.rollout.planning import TOLD_REFUSALS
+from sfusion_tools.rollout.turns import TOLD_REFUSALS
 from sfusion_tools.schemas import ToolResponse
 from tests.sfusion_tools.rollout.helpers import (
     TOKENIZER,

@@ -16,7 +16,7 @@ import pytest
 from sfusion_tools.formats import get_format
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, TemplateError, format_parser
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
-from sfusion_tools.rollout.templating import call_id, continuation
+from sfusion_tools.rollout.tokens import call_id, continuation
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer, TokenizerError, load_tokenizer
 from tests import ROOT
 from tests.sfusion_tools.rollout.helpers import RecordingTool, schema

@@ -15,8 +15,8 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLang, Policy, ScriptedPolicy, ScriptedTurn, ToolCall
-from sfusion_tools.limiter.choice import LimiterChoice
-from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.limiter.host import shared_host
+from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,

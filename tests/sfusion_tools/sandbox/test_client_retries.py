@@ -12,7 +12,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import LimiterError
 from sfusion_tools.limiter import LimiterSettings, local_host, local_limiter
 from sfusion_tools.limiter.client import Limiter
-from sfusion_tools.limiter.local import LocalTransport
+from sfusion_tools.limiter.host import LocalTransport
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy
 from tests.ports import closed_port

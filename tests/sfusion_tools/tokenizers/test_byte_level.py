@@ -102,14 +102,16 @@ def test_text_and_ids_of_a_conversation_agree(tokenizer: ByteTokenizer) -> None:
         },
         {"role": "tool", "content": "4"},
     ]
-    text = tokenizer.chat_text(messages, tools=[CODE_INTERPRETER])
+    text = tokenizer.decode(tokenizer.apply_chat_template(messages, tools=[CODE_INTERPRETER]))
     assert tokenizer.encode(text) == tokenizer.apply_chat_template(messages, tools=[CODE_INTERPRETER])
     assert '<|im_start|>assistant\n<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>' in text
     assert "<|im_start|>user\nwhat is 2+2<|im_end|>\n" in text
 
 
 def test_tools_get_a_system_message_if_there_is_none(tokenizer: ByteTokenizer) -> None:
-    text = tokenizer.chat_text([{"role": "user", "content": "hi"}], tools=[CODE_INTERPRETER])
+    text = tokenizer.decode(
+        tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tools=[CODE_INTERPRETER])
+    )
     assert text.startswith("<|im_start|>system\n# Tools\n\n")
 
 

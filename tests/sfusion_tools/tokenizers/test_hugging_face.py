@@ -54,11 +54,10 @@ def save_tokenizer(
 def test_a_saved_tokenizer_renders_the_same_conversation(tmp_path: Path, template: str | None) -> None:
     ours, theirs = ByteTokenizer(), load_tokenizer(save_tokenizer(tmp_path, template))
     assert isinstance(theirs, HfTokenizer)
-    text = theirs.chat_text(CONVERSATION, add_generation_prompt=True)
-    assert text == ours.chat_text(CONVERSATION, add_generation_prompt=True)
     ids = theirs.apply_chat_template(CONVERSATION, add_generation_prompt=True)
-    assert len(ids) == len(ours.apply_chat_template(CONVERSATION, add_generation_prompt=True))
-    assert theirs.decode(ids) == text
+    own = ours.apply_chat_template(CONVERSATION, add_generation_prompt=True)
+    assert theirs.decode(ids) == ours.decode(own)
+    assert len(ids) == len(own)
     assert theirs.decode(ids, skip_special_tokens=True) == "user\nhow many? 3½\ntool\n149\n\nassistant\n"
     assert ids.count(theirs.eos_token_id) == 2
     assert max(ids) < theirs.vocab_size

@@ -13,24 +13,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from sfusion.fakes.sandbox.profile import Profile
 from sfusion.fakes.sandbox.protocol import (
     AnswerStatus,
     CommandResult,
+    Profile,
     RunCode,
     RunCodeAnswer,
     RunJupyter,
     RunJupyterAnswer,
 )
 
-from .command import CommandRunner, Confinement, Workspace, logger
-from .files import WorkDirectory, make_room
+from .command import CommandRunner, Confinement, Spawner, Workspace, logger
+from .files import WorkDirectory, make_room, needed_directories, private_directories
 from .guard.spec import Abilities, ResourceBounds, UserKind
 from .guard.trees import remove_tree
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import DRIVER_FOLDER, NotebookKind, installed_kind, run_notebook
-from .private import needed_directories, private_directories
-from .spawner import Spawner
 
 SIGNAL_SCOPE_VERSION = 6
 """The first version of Landlock that can block signals."""

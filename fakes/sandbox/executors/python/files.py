@@ -1,4 +1,4 @@
-"""Writes the files of a request into its directories and reads the requested ones, never outside of them."""
+"""The directories of a request: writes its files there and reads the requested ones, never outside of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,50 @@ import base64
 import fcntl
 import logging
 import os
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from .guard.trees import LOCK, PREFIX, remove_tree
-from .private import HOME, TMP, beneath
+
+TMP, HOME = "/tmp", "/root"
+"""As in the container of the real server, which runs programs as root."""
+
+
+def private_directories() -> list[str]:
+    """Return the directories that a request gets its own of, where namespaces are available."""
+    return [TMP, *([HOME] if os.path.isdir(HOME) else [])]
+
+
+def beneath(path: str, directories: Iterable[str]) -> bool:
+    return any(path == directory or path.startswith(directory + os.sep) for directory in directories)
+
+
+def needed_directories(search_path: str, env: Mapping[str, str], *more: str) -> list[str]:
+    """Return the directories beneath the private ones that programs read: this Python and what the variables name."""
+    named = [sys.prefix, sys.base_prefix, *sys.path, *more, *_installations(search_path)]
+    for text in (search_path, *env.values()):
+        named += text.split(os.pathsep)
+    kept: list[str] = []
+    hidden = private_directories()
+    absolute = [name for name in named if os.path.isabs(name)]
+    for path in sorted({*map(os.path.abspath, absolute), *map(os.path.realpath, absolute)}):
+        if path not in hidden and beneath(path, hidden) and not beneath(path, kept) and os.path.isdir(path):
+            kept.append(path)
+    return kept
+
+
+def _installations(search_path: str) -> Iterator[str]:
+    """Find where the links among the programs lead: a version manager installs them beneath the user's home."""
+    hidden = private_directories()
+    for directory in filter(os.path.isdir, search_path.split(os.pathsep)):
+        for entry in os.scandir(directory):
+            if entry.is_symlink() and beneath(target := os.path.realpath(entry.path), hidden):
+                folder = os.path.dirname(target)
+                above = os.path.dirname(folder)
+                yield folder if above in hidden else above
+
 
 logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
@@ -99,9 +136,7 @@ class WorkDirectory:
     async def __aenter__(self) -> WorkDirectory:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         """Remove everything, in a thread because a program may have made a hundred thousand files."""
         if not await asyncio.to_thread(remove_tree, self.outer):
             logger.warning("could not remove all that a program left in %s", self.outer)

@@ -15,7 +15,7 @@ import zlib
 from typing import Any, NoReturn
 
 from . import display, magics, source, tracebacks
-from .streams import OutStream, Send, sendable
+from .display import OutStream, Send, sendable
 
 EXIT_NOTE = "To exit: use 'exit', 'quit', or Ctrl-D."
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, files, spawner
+from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, files
+from sfusion.fakes.sandbox.executors.python import command as commands
 from sfusion.fakes.sandbox.executors.python.command import Confinement
 from sfusion.fakes.sandbox.executors.python.executor import default_path
+from sfusion.fakes.sandbox.executors.python.files import HOME, TMP
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise, trees
-from sfusion.fakes.sandbox.executors.python.private import HOME, TMP
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
@@ -235,7 +236,7 @@ def test_the_guard_imports_nothing_that_makes_every_fork_expensive() -> None:
     """What these do after a fork touches hundreds of pages, each of which the kernel then has to copy."""
     costly = {"random", "subprocess", "tempfile", "threading"}
     code = "import sys; sys.path.insert(0, sys.argv[1]); import guard.zygote; print(*sys.modules)"
-    command = [sys.executable, "-I", "-S", "-c", code, str(Path(spawner.__file__).parent)]
+    command = [sys.executable, "-I", "-S", "-c", code, str(Path(commands.__file__).parent)]
     modules = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
     assert not costly & set(modules)
 
@@ -506,8 +507,8 @@ def test_the_executor_can_be_imported_on_macos() -> None:
 
 
 async def test_the_executor_runs_programs_on_macos(liveness: LivenessSocket, monkeypatch: pytest.MonkeyPatch) -> None:
-    boot = "import sys, os; sys.platform = 'darwin'; del os.pidfd_open, os.O_PATH; " + spawner._BOOT
-    monkeypatch.setattr(spawner, "_BOOT", boot)
+    boot = "import sys, os; sys.platform = 'darwin'; del os.pidfd_open, os.O_PATH; " + commands._BOOT
+    monkeypatch.setattr(commands, "_BOOT", boot)
     executor = PythonExecutor()
     try:
         assert (await ran(executor, "print(input())", stdin="x")).stdout == "x\n"

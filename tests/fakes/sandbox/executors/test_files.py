@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
-from sfusion.fakes.sandbox.executors.python.files import WorkDirectory
-from sfusion.fakes.sandbox.executors.python.private import HOME, TMP
+from sfusion.fakes.sandbox.executors.python.files import HOME, TMP, WorkDirectory
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from sfusion.fakes.sandbox.body import render
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.executors.python import notebook as notebooks
 from sfusion.fakes.sandbox.protocol import RunJupyter
-from sfusion.fakes.sandbox.rendering import render_run_jupyter
-from sfusion.fakes.sandbox.requests import RUN_JUPYTER
+from sfusion.fakes.sandbox.requests import RunJupyterRequest
 from tests.fakes.sandbox.executors.calls import cells
 from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
@@ -110,9 +110,7 @@ async def test_the_driver_s_files_are_the_real_ones(builtin: PythonExecutor) -> 
     """Timeouts that were not sent are whole numbers in its input; its result cannot be fetched."""
     folder = "tmp/sandbox/configs"
     defaults = await builtin.run_jupyter(
-        RunJupyter(
-            **RUN_JUPYTER.check({"cells": [], "fetch_files": [f"{folder}/input.json", f"{folder}/output.json"]}, ())
-        )
+        RunJupyter(**dict(RunJupyterRequest(cells=[], fetch_files=[f"{folder}/input.json", f"{folder}/output.json"])))
     )
     assert list(defaults.files) == [f"{folder}/input.json"]
     written = base64.b64decode(defaults.files[f"{folder}/input.json"]).decode()
@@ -169,7 +167,7 @@ async def test_what_models_write_in_notebooks_works_in_the_builtin_runner(builti
     assert "Cell magic `%%nothing` not found" in answer.cells[12].stderr
     assert answer.cells[13].error[0]["ename"] == "CalledProcessError"
     assert shown[14] == ["14"]
-    render_run_jupyter(answer)  # nothing in it fails to become UTF-8
+    render(answer)  # nothing in it fails to become UTF-8
 
 
 @on_linux

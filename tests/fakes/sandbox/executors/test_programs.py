@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from sfusion.fakes.sandbox.executors.python import PythonExecutor, command, spawner
+from sfusion.fakes.sandbox.executors.python import PythonExecutor, command
 from tests.fakes.sandbox.executors.calls import ran, run
 
 
@@ -79,7 +79,7 @@ zygote.main()
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no descriptor for the end of a process")
 async def test_the_execution_time_is_a_float_that_covers_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spawner, "_BOOT", LATE)
+    monkeypatch.setattr(command, "_BOOT", LATE)
     executor = PythonExecutor()
     try:
         result = await ran(executor, "import time; time.sleep(0.1)")

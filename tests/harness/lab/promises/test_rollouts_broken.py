@@ -42,5 +42,5 @@ def test_outcome_in_extras(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_outcome_in_extras_counts_in_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdicts(sim.run(rollout_scene()), rollouts=True)["outcome_in_extras"].held
-    monkeypatch.setattr("sfusion_tools.rollout.metrics.RolloutMetrics.add_call", lambda *args: None)
+    monkeypatch.setattr("sfusion_tools.rollout.request.RolloutMetrics.add_call", lambda *args: None)
     assert set(broken_in(rollout_scene())) == {"outcome_in_extras"}

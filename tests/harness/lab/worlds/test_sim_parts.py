@@ -12,8 +12,8 @@ from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios.model import LinkPart
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.recorder import Recorder
+from sfusion.harness.lab.worlds.sim import SimWorker
 from sfusion.harness.lab.worlds.sim_limiter import Link, SimLimiter
-from sfusion.harness.lab.worlds.sim_worker import SimWorker
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import Limiter, LimiterSettings

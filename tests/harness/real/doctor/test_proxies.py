@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.wire import Answer
-from sfusion.harness.real.doctor.proxy_env import proxy_of_requests
+from sfusion.harness.real.doctor.context import proxy_of_requests
 from tests.harness.real.doctor.servers import (
     QUICK,
     SFUSION,

@@ -13,7 +13,7 @@ from sfusion.harness.cli import app
 from sfusion.harness.lab.scenarios import read_scenarios
 from sfusion.harness.real.doctor import Examination, Point, settings_of_url
 from sfusion.harness.real.doctor.command import write_model
-from sfusion.harness.real.doctor.server_model import Refusals, fit_model, model_file
+from sfusion.harness.real.doctor.knee import Refusals, fit_model, model_file
 
 LEVELS = (1, 2, 4, 8, 16)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sfusion.fakes.wire import dump_json
 from sfusion.harness.real.drift import GRADES, RULES, Difference, ServerAnswers, compare_answers, rule_for
-from sfusion.harness.real.drift.difference import KINDS, matches
+from sfusion.harness.real.drift.comparing import KINDS, matches
 from sfusion.harness.real.drift.reporting import drift_headline
 from sfusion.harness.real.probes import ProbeAnswer, bundled_probes
 from tests import ROOT

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.real.drift.normalising import stable, steady
+from sfusion.harness.real.drift.comparing import stable, steady
 from sfusion.harness.real.probes import Probe, ProbeAnswer, ProbeRequest, Scrubber, bundled_probes, recording_lines
-from sfusion.harness.real.probes.patterns import mask
-from sfusion.harness.real.probes.recording import scrubber_for
+from sfusion.harness.real.probes.scrubbing import mask
+from sfusion.harness.real.probes.sending import scrubber_for
 
 QUIET = settings(max_examples=60)
 

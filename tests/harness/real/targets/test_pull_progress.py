@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.real.targets.pulling import PullProgress
+from sfusion.harness.real.targets.docker_engine import PullProgress
 
 
 def event(layer: str, status: str, current: int | None = None, total: int | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import NoReturn
 
-from . import bubblewrap, kernel, leftovers, privileges, seccomp
+from . import bubblewrap, kernel, privileges, seccomp
 from .attributes import Attributes
 from .census import Census, DescendantCensus, NamespaceCensus
 from .cgroups import ControlGroup, ControlGroups
@@ -275,7 +275,7 @@ def _start(spec: CommandSpec, standard: list[int], group: ControlGroup | None) -
     def end() -> None:
         end_everything(census, program)
         if spec.user is not None:
-            leftovers.remove_of_user(spec.user)
+            privileges.remove_leftovers(spec.user)
 
     attributes = None
     if listener is not None:

@@ -1,7 +1,8 @@
-"""Scripted turns, matched by turn number, by the last tool result, or by the prompt."""
+"""Policies, which decide what the model says: scripted turns, a solver of word problems, and one that gets worse."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 
 from sfusion.fakes.errors import BadScript, NothingToSay
 from sfusion.fakes.faults.pattern import check_pattern, matches
-from sfusion.fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
+from sfusion.fakes.sglang.keyed_digest import Key, digest, draw, hex_id, pick, whole
+from sfusion.fakes.sglang.malformed import MalformedText, kinds, malformed
+from sfusion.fakes.sglang.problems import TEMPLATES, Template
+from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, ToolCall
 from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError, YamlError, near
 from sfusion_tools.marked_yaml import read_marked
@@ -143,3 +147,139 @@ def _call(given: Any, where: str) -> ToolCall:
     if not isinstance(arguments, Mapping):
         raise BadScript(f"{where}: `arguments` of {given['name']!r} must be a mapping, not {arguments!r}")
     return ToolCall(given["name"], dict(arguments))
+
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+
+class Gsm8kSolver:
+    """A policy that uses nothing but the text of the question.
+
+    It calls ``code_tool`` with a program, tries again if the result is not a number, passes its answer to
+    ``reward_tool`` once if that tool is offered, and ends with ``#### ANSWER``. With ``marks``, each program contains
+    ``sfusion:call=ID``, so that a sandbox's ledger can follow it.
+    """
+
+    def __init__(
+        self,
+        *,
+        code_tool: str = "code_interpreter",
+        reward_tool: str = "calc_gsm8k_reward",
+        attempts: int = 3,
+        marks: bool = False,
+    ) -> None:
+        self.code_tool = code_tool
+        self.reward_tool = reward_tool
+        self.attempts = attempts
+        self.marks = marks
+
+    def reply(self, ask: Ask) -> Reply:
+        read = _read(ask)
+        if read is None:
+            return Reply("<think>\nI have not seen a problem like this.\n</think>\n\nI do not know how to solve this.")
+        template, name, numbers = read
+        answer = self._answer(ask)
+        if answer is None:
+            return self._program(ask, template, name, numbers)
+        closing = f"<think>\n{template.close(name, numbers, answer)}</think>\n\n"
+        if self.reward_tool in ask.tool_names and not self._was_called(ask, self.reward_tool):
+            return Reply(closing, (ToolCall(self.reward_tool, {"answer": answer}),))
+        return Reply(f"{closing}#### {answer}")
+
+    def _program(self, ask: Ask, template: Template, name: str, numbers: Mapping[str, int]) -> Reply:
+        if ask.turn == 0:
+            thought = template.think(name, numbers)
+        elif ask.turn < self.attempts:
+            thought = "That is not a number, so the program did not run as it should. I will run it again.\n"
+        else:
+            return Reply("<think>\nThe tool does not give me a result.\n</think>\n\nI could not run the program.")
+        code = template.code(numbers)
+        if self.marks:
+            code = f"# sfusion:call={template.kind}-{hex_id(10, ask.question, ask.sample)}-{ask.turn}\n{code}"
+        call = ToolCall(self.code_tool, {"code": code, **template.extra_arguments})
+        return Reply(f"<think>\n{thought}</think>\n\n", (call,))
+
+    def _answer(self, ask: Ask) -> str | None:
+        """Return the number that a tool printed last, if any."""
+        for message in reversed(ask.messages):
+            if message.get("role") == "tool":
+                lines = str(message.get("content") or "").strip().splitlines()
+                if lines and _NUMBER.fullmatch(lines[-1].strip()):
+                    return lines[-1].strip()
+        return None
+
+    def _was_called(self, ask: Ask, tool: str) -> bool:
+        return any(message.get("role") == "assistant" and tool in _message_text(message) for message in ask.messages)
+
+
+def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
+    for text in (ask.last_user, ask.question):
+        for template in TEMPLATES:
+            read = template.read(text)
+            if read is not None:
+                return template, *read
+    return None
+
+
+def _message_text(message: Mapping[str, Any]) -> str:
+    return f"{message.get('content') or ''}{message.get('tool_calls') or ''}"
+
+
+class Misbehaving:
+    """A policy that makes the calls of another one malformed.
+
+    At a step, ``rate + slope * step`` of the turns that call a tool (at most ``ceiling``) are malformed, each in one of
+    the ways of the catalogue. Which turns depends on the seed and the conversation: a turn that is malformed at one
+    step is malformed at every later one.
+    """
+
+    def __init__(
+        self,
+        inner: Policy | None = None,
+        *,
+        rate: float = 0.05,
+        slope: float = 0.01,
+        ceiling: float = 1.0,
+        only: Sequence[str] | None = None,
+    ) -> None:
+        for name, value in (("rate", rate), ("ceiling", ceiling)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, found {value}")
+        unknown = sorted(set(only or ()) - set(kinds()))
+        if unknown:
+            raise ValueError(f"there is no kind of malformed text called {unknown[0]!r}: {near(unknown[0], kinds())}")
+        self.inner = inner or Gsm8kSolver()
+        self.rate = rate
+        self.slope = slope
+        self.ceiling = ceiling
+        self.kinds = tuple(only or kinds())
+
+    def rate_at(self, step: int) -> float:
+        """Return the share of turns that are malformed at a step."""
+        return max(0.0, min(self.ceiling, self.rate + self.slope * step))
+
+    def reply(self, ask: Ask) -> Reply:
+        good = self.inner.reply(ask)
+        if not good.calls:
+            return good
+        keys: tuple[Key, ...] = (ask.seed, "misbehave", digest(str(ask.messages)), ask.sample)
+        # The key stays as it is: it decides which turns of a seed are malformed.
+        if draw(*keys, "spoilt") >= self.rate_at(ask.step):
+            return good
+        bad = self._spoiled(ask.format, keys)
+        if bad is None:
+            return good
+        finish = None if bad.finish_reason == "stop" else Finish(bad.finish_reason)
+        # Kinds that are about thinking include their own; the others follow the good thinking.
+        own_thought = bad.kind in ("call_in_think", "draft_then_call", "unclosed_think", "unclosed_think_alone")
+        return Reply(bad.text if own_thought else good.text + bad.text, finish=finish)
+
+    def _spoiled(self, form: str, keys: tuple[Key, ...]) -> MalformedText | None:
+        left = list(self.kinds)
+        while left:
+            kind = pick(left, *keys, "kind", len(left))
+            bad = malformed(kind, form, whole(0, 2**31, *keys, "text"))
+            if bad is not None:
+                return bad
+            left.remove(kind)  # the kind makes no sense in this format
+        return None

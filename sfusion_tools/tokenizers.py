@@ -1,0 +1,285 @@
+"""Tokenizers: a built-in byte-level one, and any Hugging Face tokenizer by path.
+
+The built-in one lays conversations out in ChatML, with the tools section that Qwen-like models are trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from pydantic import BaseModel
+
+from sfusion_tools.errors import TokenizerError, TokenizerNotFound, UnknownToken, import_extra
+
+__all__ = [
+    "ByteTokenizer",
+    "HfTokenizer",
+    "MessageLike",
+    "Tokenizer",
+    "TokenizerError",
+    "TokenizerNotFound",
+    "ToolLike",
+    "UnknownToken",
+    "load_tokenizer",
+    "tools_section",
+]
+
+MessageLike: TypeAlias = Mapping[str, Any] | BaseModel
+ToolLike: TypeAlias = Mapping[str, Any] | BaseModel
+
+IM_START = "<|im_start|>"
+IM_END = "<|im_end|>"
+END_OF_TEXT = "<|endoftext|>"
+
+_TOOLS_HEAD = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+_TOOLS_TAIL = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments "
+    "within <tool_call></tool_call> XML tags:\n<tool_call>\n"
+    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
+)
+
+_BYTES = 256
+SPECIAL_TOKENS = {END_OF_TEXT: _BYTES, IM_START: _BYTES + 1, IM_END: _BYTES + 2}
+_BY_ID = {number: text for text, number in SPECIAL_TOKENS.items()}
+_SPLIT = re.compile("(" + "|".join(re.escape(text) for text in SPECIAL_TOKENS) + ")")
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Turns text into ids and back, and a conversation into the ids that a model is given."""
+
+    @property
+    def eos_token_id(self) -> int:
+        """The token that ends an assistant turn."""
+        ...
+
+    @property
+    def pad_token_id(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the highest id."""
+        ...
+
+    def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
+        """Encode a text and add nothing; special tokens spelled out in it count as such only if allowed."""
+        ...
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """Decode ids; bytes that are not valid UTF-8 become replacement characters."""
+        ...
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[MessageLike],
+        tools: Sequence[ToolLike] | None = None,
+        *,
+        add_generation_prompt: bool = False,
+    ) -> list[int]:
+        """Encode a conversation as the model is given it, with the tools it may call."""
+        ...
+
+
+def _bytes_of(text: str) -> list[int]:
+    # JSON lets lone surrogates through and UTF-8 cannot encode them: they become "?" instead of ending a rollout.
+    return list(text.encode("utf-8", errors="replace"))
+
+
+class ByteTokenizer:
+    """Byte-level tokenizer with ChatML; special tokens spelled out in a message stay plain text."""
+
+    eos_token_id = SPECIAL_TOKENS[IM_END]
+    pad_token_id = SPECIAL_TOKENS[END_OF_TEXT]
+    vocab_size = _BYTES + len(SPECIAL_TOKENS)
+
+    def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
+        if not allow_special:
+            return _bytes_of(text)
+        ids: list[int] = []
+        for part in _SPLIT.split(text):
+            special = SPECIAL_TOKENS.get(part)
+            if special is None:
+                ids += _bytes_of(part)
+            else:
+                ids.append(special)
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        ids = list(ids)  # of an array, bytes() would take the memory
+        with suppress(ValueError):  # a special token is no byte
+            return bytes(ids).decode("utf-8", errors="replace")
+        texts: list[str] = []
+        start = 0
+        specials = (place for place, number in enumerate(ids) if not 0 <= number < _BYTES)
+        for place in specials:
+            if ids[place] not in _BY_ID:
+                raise UnknownToken(f"token {ids[place]} is outside the vocabulary of {self.vocab_size} ids")
+            texts.append(bytes(ids[start:place]).decode("utf-8", errors="replace"))
+            if not skip_special_tokens:
+                texts.append(_BY_ID[ids[place]])
+            start = place + 1
+        texts.append(bytes(ids[start:]).decode("utf-8", errors="replace"))
+        return "".join(texts)
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[MessageLike],
+        tools: Sequence[ToolLike] | None = None,
+        *,
+        add_generation_prompt: bool = False,
+    ) -> list[int]:
+        pieces = _layout(messages, tools, add_generation_prompt)
+        return [number for piece in pieces for number in self.encode(piece.text, allow_special=piece.is_mark)]
+
+
+class HfTokenizer:
+    """A tokenizer directory loaded by ``transformers``, with its own chat template or, if it has none, ChatML.
+
+    ``template_options`` are passed to the template, such as ``enable_thinking=False`` to Qwen3's.
+    """
+
+    def __init__(self, path: str | Path, **template_options: Any) -> None:
+        self.name = str(path)
+        self._options = template_options
+        transformers = import_extra("transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}")
+        if not Path(path).is_dir():
+            raise TokenizerNotFound(
+                f"{path} is not a directory: give the path of a downloaded tokenizer "
+                "(with a tokenizer_config.json); nothing is downloaded"
+            )
+        try:
+            # No remote code and no downloads: a rollout must not depend on the network.
+            self._inner: Any = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise TokenizerNotFound(f"{path} holds no tokenizer that transformers can load: {error}") from error
+        if self._inner.eos_token_id is None:
+            raise TokenizerNotFound(f"the tokenizer at {path} has no eos_token, which must end an assistant turn")
+
+    @property
+    def eos_token_id(self) -> int:
+        return int(self._inner.eos_token_id)
+
+    @property
+    def pad_token_id(self) -> int:
+        """The padding token, or the end token if the tokenizer has none."""
+        pad = self._inner.pad_token_id
+        return self.eos_token_id if pad is None else int(pad)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._inner)
+
+    def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
+        ids = self._inner.encode(text, add_special_tokens=False, split_special_tokens=not allow_special)
+        return [int(number) for number in ids]
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        return str(self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[MessageLike],
+        tools: Sequence[ToolLike] | None = None,
+        *,
+        add_generation_prompt: bool = False,
+    ) -> list[int]:
+        # Text first, ids second: what transformers wraps the ids in differs by release.
+        if self._inner.chat_template is None:
+            return self.encode("".join(piece.text for piece in _layout(messages, tools, add_generation_prompt)))
+        text: str = self._inner.apply_chat_template(
+            [dict(_as_mapping(message)) for message in messages],
+            tools=[dict(_as_mapping(tool)) for tool in tools] if tools else None,
+            add_generation_prompt=add_generation_prompt,
+            tokenize=False,
+            **self._options,
+        )
+        return self.encode(text)
+
+
+def load_tokenizer(name: str | Path | None = None, **template_options: Any) -> Tokenizer:
+    """Return the built-in tokenizer for None or ``bytes``, the Hugging Face tokenizer at that path otherwise.
+
+    The options are for the chat template of the latter; the built-in one has none.
+    """
+    if name is not None and name != "bytes":
+        return HfTokenizer(name, **template_options)
+    if template_options:
+        raise TokenizerError(f"the built-in tokenizer takes no template options, found {', '.join(template_options)}")
+    return ByteTokenizer()
+
+
+class _Piece(NamedTuple):
+    """Some text, and whether special tokens in it count as such: a message may contain the same characters."""
+
+    text: str
+    is_mark: bool
+
+
+def _as_mapping(value: MessageLike) -> Mapping[str, Any]:
+    return value.model_dump() if isinstance(value, BaseModel) else value
+
+
+def _content_text(content: Any) -> str:
+    """Return the text of a message's content: a string, None, or OpenAI's list of parts."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        return "".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
+    return str(content)
+
+
+def tools_section(tools: Iterable[ToolLike]) -> str:
+    """Render the part of the system message that lists the functions."""
+    lines = "".join("\n" + json.dumps(_as_mapping(tool), ensure_ascii=False) for tool in tools)
+    return _TOOLS_HEAD + lines + _TOOLS_TAIL
+
+
+def _call_text(call: Mapping[str, Any]) -> str:
+    function = call.get("function") or call
+    arguments = function.get("arguments")
+    # OpenAI's messages carry the arguments as JSON text, our own as an object.
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    name = json.dumps(function.get("name", ""), ensure_ascii=False)
+    return f'<tool_call>\n{{"name": {name}, "arguments": {written}}}\n</tool_call>'
+
+
+def _body(message: Mapping[str, Any]) -> str:
+    parts = [_content_text(message.get("content"))]
+    parts += [_call_text(_as_mapping(call)) for call in message.get("tool_calls") or ()]
+    return "\n".join(part for part in parts if part)
+
+
+def _turn(role: str, body: str) -> Iterator[_Piece]:
+    yield _Piece(IM_START, True)
+    yield _Piece(f"{role}\n{body}", False)
+    yield _Piece(IM_END, True)
+    yield _Piece("\n", False)
+
+
+def _layout(
+    messages: Sequence[MessageLike],
+    tools: Sequence[ToolLike] | None = None,
+    add_generation_prompt: bool = False,
+) -> Iterator[_Piece]:
+    rest = [_as_mapping(message) for message in messages]
+    if tools:
+        lead = ""
+        if rest and rest[0].get("role") == "system":
+            lead = _content_text(rest.pop(0).get("content"))
+        section = tools_section(tools)
+        yield from _turn("system", f"{lead}\n\n{section}" if lead else section)
+    for message in rest:
+        yield from _turn(str(message.get("role", "user")), _body(message))
+    if add_generation_prompt:
+        yield _Piece(IM_START, True)
+        yield _Piece("assistant\n", False)
