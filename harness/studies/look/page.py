@@ -141,7 +141,7 @@ def _rows(call: Call) -> Iterator[Row]:
         if span.kind == "attempt":
             one = call.attempts[span.attempt - 1]
             facts |= {"outcome": span.outcome, "status": span.status, "rule": one.fault, "sandbox": one.endpoint}
-            facts |= {"sent": one.sent, "received": one.received}
+            facts |= {"sent": one.sent or None, "received": one.received or None}
             facts |= {"retry_after": one.retry_after, "run_seconds": one.execution_time}
         known = {key: value for key, value in facts.items() if value is not None and value != ""}
         yield span.start, call.source, span.kind, span.attempt, known
