@@ -97,13 +97,9 @@ class Load:
     inside: float = 0.0
     """Seconds from each begin to the end of the bucket, less those from each end."""
 
-    def begin(self, until_end: float) -> None:
-        self.changes += 1
-        self.inside += until_end
-
-    def end(self, until_end: float) -> None:
-        self.changes -= 1
-        self.inside -= until_end
+    def change(self, by: int, until_end: float) -> None:
+        self.changes += by
+        self.inside += by * until_end
 
     def include(self, part: Load, rest: float) -> None:
         """Add a bucket within this one, which ends ``rest`` seconds later."""
@@ -113,7 +109,7 @@ class Load:
 
 @dataclass(slots=True)
 class SandboxSums:
-    """The attempts that one sandbox got in one stretch of time, in few bytes."""
+    """The attempts that one sandbox got, in few bytes."""
 
     attempts: int = 0
     failed: int = 0
@@ -123,9 +119,19 @@ class SandboxSums:
     squares: float = 0.0
 
     @property
-    def typical(self) -> float | None:
-        """The geometric mean of the answers' durations."""
-        return math.exp(self.logs / self.answered) if self.answered else None
+    def typical(self) -> float:
+        """The geometric mean of the answers' durations, of which there are some."""
+        return math.exp(self.logs / self.answered)
+
+    def add(self, kind: str, seconds: float | None) -> None:
+        self.attempts += 1
+        if kind in FAILURES:
+            self.failed += 1
+        elif seconds is not None and kind != Outcome.CANCELLED.value:
+            size = math.log(max(seconds, _LEAST))
+            self.answered += 1
+            self.logs += size
+            self.squares += size * size
 
     def include(self, part: SandboxSums) -> None:
         self.attempts += part.attempts
@@ -221,9 +227,9 @@ class TimeAxis:
         """Count something that was in flight, or waiting, from one time to another."""
         if ended > began:
             load: Load = getattr(self.bucket(began), what)
-            load.begin(self.width - began % self.width)
+            load.change(1, self.width - began % self.width)
             load = getattr(self.bucket(ended), what)
-            load.end(self.width - ended % self.width)
+            load.change(-1, self.width - ended % self.width)
 
     def merged(self, most: int) -> list[tuple[float, float, TimeBucket]]:
         """Return at most this many stretches of equal length, empty ones too: begin, end, and what began in each."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 from sfusion.harness.studies.look.axis import SandboxSums, TimeBucket
 from sfusion.harness.studies.look.digest import OTHERS, SandboxCounts
@@ -133,10 +132,11 @@ def suspect(sandboxes: Mapping[str, SandboxCounts], fine: Sequence[tuple[float, 
     if len(sandboxes) < 2:
         return None
     # The worst first, where a few attempts are no proof.
-    shares = {label: one.failed / (one.attempts + _LEAST_TIMED) for label, one in sandboxes.items()}
+    whole = {label: one.sums for label, one in sandboxes.items()}
+    shares = {label: one.failed / (one.attempts + _LEAST_TIMED) for label, one in whole.items()}
     named = sorted(sandboxes.keys() - {"", OTHERS}, key=lambda label: (-shares[label], label))
     for name in named:
-        if _is_worse(sandboxes[name], [other for label, other in sandboxes.items() if label != name]):
+        if _is_worse(name, whole):
             return Suspect(name)
     for name in named:
         rows = [bucket.sandboxes.get(name) or SandboxSums() for _, _, bucket in fine]
@@ -145,7 +145,7 @@ def suspect(sandboxes: Mapping[str, SandboxCounts], fine: Sequence[tuple[float, 
             for _, _, bucket in fine[start:end]:
                 for label, part in bucket.sandboxes.items():
                     sums.setdefault(label, SandboxSums()).include(part)
-            if _was_worse(sums.pop(name, SandboxSums()), sums.values()):
+            if name in sums and _is_worse(name, sums):
                 since = fine[start][0] if start else None
                 return Suspect(name, since, fine[end][0] if end < len(fine) else None)
     return None
@@ -161,32 +161,11 @@ def _spells(rows: Sequence[SandboxSums]) -> Iterator[tuple[int, int]]:
             yield from pairwise([0, *(change.place for change in changes), len(rows)])
 
 
-def _is_worse(counts: SandboxCounts, others: Sequence[SandboxCounts]) -> bool:
-    rest = SandboxCounts()
-    for other in others:
-        rest.outcomes.update(other.outcomes)
-        rest.answers.merge(other.answers)
-    return _stands_out(
-        *(_Side(one.attempts, one.failed, one.answers.count, one.answers.percentile(0.5)) for one in (counts, rest))
-    )
-
-
-def _was_worse(sums: SandboxSums, others: Iterable[SandboxSums]) -> bool:
-    rest = SandboxSums()
-    for other in others:
-        rest.include(other)
-    return _stands_out(*(_Side(one.attempts, one.failed, one.answered, one.typical) for one in (sums, rest)))
-
-
-class _Side(NamedTuple):
-    attempts: int
-    failed: int
-    answered: int
-    typical: float | None
-    """Seconds of an answer."""
-
-
-def _stands_out(one: _Side, others: _Side) -> bool:
+def _is_worse(name: str, sums: Mapping[str, SandboxSums]) -> bool:
+    one, others = sums[name], SandboxSums()
+    for label, other in sums.items():
+        if label != name:
+            others.include(other)
     if min(one.attempts, others.attempts) < _LEAST:
         return False
     share, rest = one.failed / one.attempts, others.failed / others.attempts
@@ -196,4 +175,4 @@ def _stands_out(one: _Side, others: _Side) -> bool:
         return True
     if rest - share > max(_LESS, chance) or one.answered < _LEAST_TIMED or others.answered < _LEAST:
         return False
-    return bool(one.typical and others.typical and one.typical > _WORSE * others.typical)
+    return one.typical > _WORSE * others.typical

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sfusion.harness.studies.look.axis import FAILURES, FINEST, Durations, SandboxSums, TimeAxis, failures
+from sfusion.harness.studies.look.axis import FINEST, Durations, SandboxSums, TimeAxis
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt, Call
 
@@ -34,20 +33,11 @@ def clock_of(record: Call) -> Clock:
 
 @dataclass(slots=True)
 class SandboxCounts:
-    """The attempts that one sandbox got."""
+    """The attempts that one sandbox got in the whole log."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: Durations = field(default_factory=Durations)
-    answers: Durations = field(default_factory=Durations)
-    """Those of attempts that did not fail."""
-
-    @property
-    def attempts(self) -> int:
-        return self.outcomes.total()
-
-    @property
-    def failed(self) -> int:
-        return failures(self.outcomes)
+    sums: SandboxSums = field(default_factory=SandboxSums)
 
 
 class Digest:
@@ -139,23 +129,16 @@ class Digest:
         if counts is None:
             label = label if len(self.sandboxes) < MOST_NAMES else OTHERS
             counts = self.sandboxes.setdefault(label, SandboxCounts())
-        outcome = attempt.kind
+        outcome, bucket = attempt.kind, axis.bucket(began)
         counts.outcomes[outcome] += 1
-        bucket = axis.bucket(began)
+        counts.sums.add(outcome, attempt.seconds)
         bucket.attempts[outcome] += 1
         sums = bucket.sandboxes.get(label)
         if sums is None:
             sums = bucket.sandboxes[label] = SandboxSums()
-        sums.attempts += 1
-        sums.failed += outcome in FAILURES
+        sums.add(outcome, attempt.seconds)
         if attempt.seconds is not None and ended is not None:
             counts.seconds.add(attempt.seconds)
-            if outcome not in FAILURES and outcome != Outcome.CANCELLED.value:
-                counts.answers.add(attempt.seconds)
-                size = math.log(max(attempt.seconds, 1e-6))
-                sums.answered += 1
-                sums.logs += size
-                sums.squares += size * size
             axis.occupy("in_flight", began, ended)
         if attempt.waited > 0:
             self.waits.add(attempt.waited)

@@ -244,7 +244,7 @@ def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str
 def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
     name, counts = item
     p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
-    return SandboxRow(name, counts.attempts, counts.failed, p50, p95, dict(counts.outcomes.most_common()))
+    return SandboxRow(name, counts.sums.attempts, counts.sums.failed, p50, p95, dict(counts.outcomes.most_common()))
 
 
 def _percentiles(durations: Durations) -> dict[str, float | None]:
