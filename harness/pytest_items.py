@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.lab.runs import PromisesBroken, Task, run_one, write_run
-from sfusion.harness.lab.runs.tool_classes import find_modules_beside
+from sfusion.harness.lab.runs.tasks import find_modules_beside
 from sfusion.harness.lab.scenarios import ScenarioError, read_scenarios
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.reports import RunReport, write_page

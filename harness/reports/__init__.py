@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from sfusion.harness.reports.files import Reports, write_page
 from sfusion.harness.reports.html import render_index, render_run
-from sfusion.harness.reports.junit import junit
-from sfusion.harness.reports.markdown import markdown
 from sfusion.harness.reports.run_report import RunReport, headline
 from sfusion.harness.reports.run_reporter import RunReporter
-from sfusion.harness.reports.summary import summary, summary_json
+from sfusion.harness.reports.summaries import junit, markdown, summary, summary_json
 from sfusion.harness.reports.timeline import Mark, Steps, Timeline, build_timeline
 from sfusion_tools.record import Span, spans_of
 

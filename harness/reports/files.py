@@ -12,10 +12,8 @@ from sfusion.harness.atomic_files import check_writable, write_file
 from sfusion.harness.errors import HarnessError
 from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.reports.html import render_index, render_run
-from sfusion.harness.reports.junit import junit
-from sfusion.harness.reports.markdown import markdown
 from sfusion.harness.reports.run_report import RunReport
-from sfusion.harness.reports.summary import summary_json
+from sfusion.harness.reports.summaries import junit, markdown, summary_json
 
 
 @dataclass(frozen=True)

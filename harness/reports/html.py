@@ -36,60 +36,41 @@ _EVIDENCE_SHOWN, _EVIDENCE_MAX = 4, 200
 def render_run(run: RunReport) -> str:
     """The page of one run. It loads nothing, and no script runs on it but its own."""
     data = page_data(run)
-    script = _script(_RUN_SCRIPTS)
-    return encodable(
-        _environment()
-        .get_template("run.html.j2")
-        .render(
-            run=run,
-            headline=_run_headline(run),
-            verdicts=sorted(run.verdicts, key=lambda one: STATES.index(one.state)),
-            shown=_EVIDENCE_SHOWN,
-            most=_EVIDENCE_MAX,
-            facts=_facts(run, data),
-            data=Markup(embed(data)),  # embed() escapes everything that HTML would interpret
-            style=_style("base.css", "run.css"),
-            script=script,
-            policy=_policy(script),
-        )
+    return render_board(
+        "run.html.j2",
+        data,
+        run=run,
+        headline=_run_headline(run),
+        verdicts=sorted(run.verdicts, key=lambda one: STATES.index(one.state)),
+        shown=_EVIDENCE_SHOWN,
+        most=_EVIDENCE_MAX,
+        facts=_facts(run, data),
     )
 
 
 def render_index(runs: Sequence[RunReport], links: Mapping[str, str] | None = None) -> str:
     """The index of all runs; ``links`` maps the name of a run to the address of its page."""
-    script = _script(("view.js", "index.js"))
     ordered = sorted(runs, key=lambda run: (STATES.index(run.state), run.name))
-    return encodable(
-        _environment()
-        .get_template("index.html.j2")
-        .render(
-            runs=ordered,
-            headline=headline(runs),
-            counts=Counter(run.state for run in ordered),
-            links=links or {},
-            style=_style("base.css", "index.css"),
-            script=script,
-            policy=_policy(script),
-        )
-    )
+    counts = Counter(run.state for run in ordered)
+    values = {"runs": ordered, "headline": headline(runs), "counts": counts, "links": links or {}}
+    return _render("index.html.j2", ("view.js", "index.js"), (), values)
 
 
 def render_page(template: str, styles: Sequence[str] = (), **values: Any) -> str:
     """Another page in the same look, from a template, further style sheets and one of the template's name."""
-    script = _script(("view.js",))
-    style = _style("base.css", *styles, f"{template.partition('.')[0]}.css")
-    page = _environment().get_template(template)
-    return encodable(page.render(style=style, script=script, policy=_policy(script), **values))
+    return _render(template, ("view.js",), styles, values)
 
 
 def render_board(template: str, data: Mapping[str, Any], **values: Any) -> str:
-    """Another page with the timeline of a run's page, drawn from data of the same form."""
-    script = _script(_RUN_SCRIPTS)
-    style = _style("base.css", "run.css", f"{template.partition('.')[0]}.css")
-    page = _environment().get_template(template)
-    return encodable(
-        page.render(data=Markup(embed(data)), style=style, script=script, policy=_policy(script), **values)
-    )
+    """A page with the timeline of a run, drawn from data of this form."""
+    board = {"data": Markup(embed(data))}  # embed() escapes everything that HTML would interpret
+    return _render(template, _RUN_SCRIPTS, ("run.css",), values | board)
+
+
+def _render(template: str, scripts: Sequence[str], styles: Sequence[str], values: Mapping[str, Any]) -> str:
+    script, page = _script(scripts), _environment().get_template(template)
+    style = _style(*dict.fromkeys(("base.css", *styles, f"{template.partition('.')[0]}.css")))
+    return encodable(page.render(style=style, script=script, policy=_policy(script), **values))
 
 
 def _run_headline(run: RunReport) -> str:

@@ -16,8 +16,7 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs.keyword import read_keyword
 from sfusion.harness.search.hunt.case import play_case
 from sfusion.harness.search.hunt.hunt import Hunt
-from sfusion.harness.search.shrink.reference_tool import DEFAULTS, GoodTool
-from sfusion.harness.search.shrink.tool_config import tool_config
+from sfusion.harness.search.shrink.reference_tool import DEFAULTS, GoodTool, tool_config
 from tests.proof import proof
 from tests.proof.changes import CHANGES
 from tests.proof.mistakes import MISTAKES
@@ -82,10 +81,10 @@ def hunt_mistake(prey: Prey) -> Kill:
             with CHANGES[name].applied() if name in CHANGES else nullcontext():
                 result = play_case(case, tools)
             played += 1
-            found = {one.failure.promise: one.sentence for one in result.findings}
+            found = {one.promise: one.sentence for one in result.findings}
             if found and not prey.is_right:
                 for one in play_case(case, right).findings:
-                    found.pop(one.failure.promise, None)
+                    found.pop(one.promise, None)
             if found:
                 return Kill(prey, played, time.process_time() - began, tuple(found), next(iter(found.values())))
             results.append((case, result))

@@ -18,8 +18,7 @@ from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, fitting_tasks, read_tasks
 from sfusion.harness.lab.scenarios import Scenario, scenario_files
 from sfusion.harness.lab.spreading import open_workers
-from sfusion.harness.search.shrink.reference_tool import GoodTool
-from sfusion.harness.search.shrink.tool_config import tool_config
+from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.proof.changes import CHANGES
 from tests.proof.mistakes import MISTAKES
 

@@ -35,8 +35,7 @@ from sfusion.harness.lab.worlds.ray_cluster import GivenCluster, OwnCluster, inh
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers
 from sfusion.harness.lab.worlds.remote_journal import ClockRecorder
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
-from sfusion.harness.search.chaos.count import SandboxCount, count_at_sandbox
-from sfusion.harness.search.chaos.rounds import play_rounds
+from sfusion.harness.search.chaos.rounds import SandboxCount, count_at_sandbox, play_rounds
 from tests.ray.actors import until
 from tests.warm import warm
 

@@ -13,9 +13,7 @@ from sfusion.harness.commandline.exits import say
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.commands._ray import RayOptions
 from sfusion.harness.lab.runs import RunResult, adapt_tasks, read_tasks, run_all, select_tasks
-from sfusion.harness.lab.runs.tasks import fitting_tasks
-from sfusion.harness.lab.runs.tool_classes import check_classes, find_modules_beside
-from sfusion.harness.lab.runs.trust import check_trusted
+from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside, fitting_tasks
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import World
 from sfusion.harness.lab.scenarios.schedule import read_schedule
@@ -23,7 +21,7 @@ from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.real.targets import FakeTarget, RealSandbox
 from sfusion.harness.real.targets._targets import read_targets, real_sandboxes
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
-from sfusion.harness.studies.history.commit import current_commit
+from sfusion.harness.studies.history.record import current_commit
 from sfusion.harness.studies.history.store import DEFAULT_LIMIT, written_with_history
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted

@@ -5,6 +5,6 @@ from __future__ import annotations
 from sfusion.harness.lab.promises.base import PROMISES, Promise
 from sfusion.harness.lab.promises.registry import judge, read_promise
 from sfusion.harness.lab.promises.story import CallStory, Story
-from sfusion.harness.lab.promises.verdict import State, Verdict
+from sfusion.harness.lab.promises.verdict import How, State, Verdict
 
-__all__ = ["PROMISES", "CallStory", "Promise", "State", "Story", "Verdict", "judge", "read_promise"]
+__all__ = ["PROMISES", "CallStory", "How", "Promise", "State", "Story", "Verdict", "judge", "read_promise"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.story import CallStory, Story
-from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.lab.promises.verdict import How, State, Verdict, sentence_of
 
 SHOWN = 6
 """How many events are given as evidence."""
@@ -22,14 +23,34 @@ Need = Literal["result", "ending"]
 PROMISES: dict[str, type[Promise]] = {}
 """Every promise by the name it is written with."""
 
+COMMON = {
+    "stuck": "the run could not go on: {why}",
+    "not_our_limiter": "this tool does not use the limiter of sfusion",
+    "limiter_unseen": "the limiter of this tool cannot be observed",
+    "engine_silent": "the engine never answered",
+    "no_call": "no call was made",
+    "all_raised": "the tool raised in {raised} of {calls:call} and finished none",
+    "unobserved": "no request of this tool reached the sandbox: it sends none, or does its I/O outside the event loop "
+    "(threads, processes), which virtual time does not cover; try --world ray",
+    "none_ended": "none of {calls:call} was sent to a sandbox and ended",
+    "no_result": "none of {calls:call} got a result of its program",
+}
+"""The sentences of verdicts that any promise may have."""
 
-class Promise(BaseModel, ABC):
+
+class Promise(BaseModel):
     """A named property of a run. `sfusion explain` and the docs show the docstring of each subclass."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str]
     """How scenarios write it: the name of the class in snake_case."""
+    sentences: ClassVar[Mapping[str, str]] = {}
+    """For each kind of verdict the sentence, with the parameters of ``how`` in braces."""
+    identity: ClassVar[tuple[str, ...]] = ()
+    """Parameters that make two failures of one kind different ones, such as `outcome`."""
+    scalar: ClassVar[str] = ""
+    """The parameter that a single value in place of a mapping stands for."""
     of_rollouts: ClassVar[bool] = False
     """Can only be judged when the scenario runs rollouts."""
     of_permits: ClassVar[bool] = False
@@ -47,25 +68,59 @@ class Promise(BaseModel, ABC):
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
         """Return the parameters of a promise written with a single value."""
-        raise ValueError(f"{cls.name} takes a mapping of parameters, found {value!r}")
+        if not cls.scalar:
+            raise ValueError(f"{cls.name} takes a mapping of parameters, found {value!r}")
+        return {cls.scalar: value}
 
-    @abstractmethod
     def judge(self, story: Story) -> Verdict:
-        """Decide from the events of a run whether the promise held."""
+        """Decide from the events of a run whether the promise held; by default each of ``checks`` must be None."""
+        found = list(self.checks(story))
+        return self.concluded([one for one in found if one is not None], len(found))
 
-    def held(self, sentence: str) -> Verdict:
-        return Verdict(self.name, "held", sentence)
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
+        """Yield for each thing that can be judged what is wrong with it, or None."""
+        raise NotImplementedError
 
-    def unknown(self, sentence: str) -> Verdict:
-        return Verdict(self.name, "unknown", sentence)
+    def held(self, kind: str = "held", /, **parameters: Any) -> Verdict:
+        return self._verdict("held", kind, parameters)
 
-    def not_applicable(self, sentence: str) -> Verdict:
-        return Verdict(self.name, "not_applicable", sentence)
+    def unknown(self, kind: str, /, **parameters: Any) -> Verdict:
+        return self._verdict("unknown", kind, parameters)
 
-    def broken(self, sentence: str, evidence: list[Event], count: int = 1) -> Verdict:
-        """Return a verdict; the sentence and the evidence are about the first of ``count`` times."""
-        more = f" (and {count - 1} more)" if count > 1 else ""
-        return Verdict(self.name, "broken", sentence + more, evidence[:SHOWN], count)
+    def not_applicable(self, kind: str, /, **parameters: Any) -> Verdict:
+        return self._verdict("not_applicable", kind, parameters)
+
+    def not_shown(self, story: Story, kind: str, /, **parameters: Any) -> Verdict:
+        """Return unknown for our tool, not applicable for one of another class, which need not show it."""
+        return self._verdict("not_applicable" if story.foreign else "unknown", kind, parameters)
+
+    def broken(self, kind: str, evidence: list[Event], count: int = 1, /, **parameters: Any) -> Verdict:
+        """Return a verdict; the parameters and the evidence are about the first of ``count`` times."""
+        return _counted(self._verdict("broken", kind, parameters, evidence[:SHOWN]), count)
+
+    def broken_by(self, call: CallStory, kind: str, /, **parameters: Any) -> Verdict:
+        """Return a verdict about one call, whose last events are the evidence."""
+        return self.broken(kind, evidence(call), call=call.call, **parameters)
+
+    def first(self, wrong: list[Verdict]) -> Verdict:
+        """Return the first of several, with how many there are."""
+        return _counted(wrong[0], len(wrong))
+
+    def concluded(self, wrong: list[Verdict], judged: int, /, **parameters: Any) -> Verdict:
+        """Return the first that is broken; if there is none `held`, or unknown (`nothing`) if nothing was judged."""
+        if wrong:
+            return self.first(wrong)
+        return self.held(judged=judged, **parameters) if judged else self.unknown("nothing")
+
+    def _verdict(self, state: State, kind: str, parameters: dict[str, Any], evidence: Sequence[Event] = ()) -> Verdict:
+        sentence = sentence_of(self.sentences.get(kind) or COMMON[kind], parameters)
+        how = How.of(self.name, kind, parameters, self.identity)
+        return Verdict(self.name, state, sentence, list(evidence), how=how)
+
+
+def _counted(verdict: Verdict, count: int) -> Verdict:
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return replace(verdict, sentence=verdict.sentence + more, count=count)
 
 
 def evidence(call: CallStory) -> list[Event]:

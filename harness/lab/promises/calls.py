@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -15,11 +15,35 @@ from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Stor
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.wording import counted
 
 _SLACK = 1e-5
 """Journal times are rounded to microseconds."""
 _SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
+
+
+class ToolNeverRaises(Promise):
+    """The tool never raises: the model would read a traceback, and verl scores the call 0. Judged in every run."""
+
+    always = True
+    needs = "ending"
+    sentences: ClassVar = {
+        "raised": "the tool raised {what} ({call}, {place})",
+        "raised_somewhere": "the tool raised {what} ({call})",
+        "held": "{made:call}, none raised",
+    }
+    identity = ("raised", "place")
+
+    def judge(self, story: Story) -> Verdict:
+        raised = [call for call in story.made if call.raised]
+        if not story.made:
+            return self.unknown("no_call")
+        if raised:
+            returned = raised[0].returned or {}
+            facts = {"raised": returned["raised"], "what": returned.get("text") or returned["raised"]}
+            facts |= {"call": raised[0].call, "place": returned.get("raised_at")}
+            kind = "raised" if facts["place"] else "raised_somewhere"
+            return self.broken(kind, evidence(raised[0]), len(raised), **facts)
+        return self.held(made=len(story.made))
 
 
 class EveryCallEndsOnce(Promise):
@@ -27,37 +51,47 @@ class EveryCallEndsOnce(Promise):
     excused, and so are calls that no worker was left to make."""
 
     needs = "ending"
+    sentences: ClassVar = {
+        "never_ended": "call {call} never ended",
+        "ended_often": "call {call} ended {times} times",
+        "sent_late": "call {call} sent a request {late:.3g} s after it had ended",
+        "client_differs": "call {call} was started {started:time} and ended {ended:time} by the client",
+        "not_made": "only {made} of {planned} calls were ever made",
+        "held": "{made:call}, each ended once",
+        "held_lost": "{made:call}, each ended once; {lost} lost with their worker",
+        "held_not_made": "{made:call}, each ended once; {not_made} not made, because no worker was left",
+        "held_lost_not_made": "{made:call}, each ended once; {lost} lost with their worker; {not_made} not made, "
+        "because no worker was left",
+    }
 
     def judge(self, story: Story) -> Verdict:
         if not story.made:
-            return self.unknown("no call was made")
+            return self.unknown("no_call")
         on_the_way = _SLACK if story.journal.header.get("world") == "sim" else _ON_THE_WAY
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         for call in story.made:
-            ended = len(call.endings)
-            if ended != 1:
-                how = "never ended" if ended == 0 else f"ended {ended} times"
-                wrong.append((f"call {call.call} {how}", evidence(call)))
+            times = len(call.endings)
+            if times != 1:
+                kind = "ended_often" if times else "never_ended"
+                wrong.append(self.broken_by(call, kind, times=times))
                 continue
             if (late := _sent_late(call, on_the_way)) is not None:
-                text = f"call {call.call} sent a request {late['at'] - call.endings[0]['at']:.3g} s after it had ended"
-                wrong.append((text, [call.endings[0], late]))
+                after = late["at"] - call.endings[0]["at"]
+                wrong.append(self.broken("sent_late", [call.endings[0], late], call=call.call, late=after))
                 continue
             started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
             if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
-                text = f"was started {counted(started, 'time')} and ended {counted(over, 'time')} by the client"
-                wrong.append((f"call {call.call} {text}", evidence(call)))
+                wrong.append(self.broken_by(call, "client_differs", started=started, ended=over))
         if wrong:
-            return self.broken(*wrong[0], len(wrong))
+            return self.first(wrong)
         made = len(story.made)
         not_made = (story.began.get("calls") or made) - made
         callers = {call.called["worker"] for call in story.made if call.called is not None}
         if not_made > 0 and not callers <= story.deaths.keys():
-            return self.broken(f"only {made} of {made + not_made} calls were ever made", story.world[-3:])
+            return self.broken("not_made", story.world[-3:], made=made, planned=made + not_made)
         lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
-        excused = f"; {lost} lost with their worker" if lost else ""
-        excused += f"; {not_made} not made, because no worker was left" if not_made > 0 else ""
-        return self.held(f"{counted(made, 'call')}, each ended once{excused}")
+        kind = f"held{'_lost' if lost else ''}{'_not_made' if not_made > 0 else ''}"
+        return self.held(kind, made=made, lost=lost, not_made=not_made)
 
 
 _ON_THE_WAY = 0.5
@@ -95,6 +129,14 @@ class Outcomes(Promise):
     """
 
     needs = "ending"
+    sentences: ClassVar = {
+        "not_stated": "the tool states no outcome, and nobody else knows how real code ended",
+        "nothing": "no call ended with an outcome",
+        "not_allowed": "{count} of {total} calls ended {outcome}, which the promise does not allow ({summary})",
+        "not_as_promised": "{count} of {total} calls ended {outcome}, promised {promised} ({summary})",
+        "held": "{summary}",
+    }
+    identity = ("outcome",)
 
     expected: dict[str, Amount] = Field(min_length=1, description="how many calls end with which outcome")
 
@@ -121,26 +163,23 @@ class Outcomes(Promise):
                 example.setdefault(outcome, evidence(call))
         total = sum(found.values())
         if _UNCLEAR in found:
-            why = "the tool states no outcome, and nobody else knows how real code ended"
-            return self.not_applicable(why) if story.foreign else self.unknown(why)
+            return self.not_shown(story, "not_stated")
         if not total:
-            return self.unknown("no call ended with an outcome")
-        summary = ", ".join(f"{name} {count}" for name, count in found.most_common())
-        for outcome in found:
+            return self.unknown("nothing")
+        summary = [f"{name} {count}" for name, count in found.most_common()]
+        for outcome, count in found.items():
             if outcome not in self.expected:
-                text = (
-                    f"{found[outcome]} of {total} calls ended {outcome}, which the promise does not allow ({summary})"
-                )
-                return self.broken(text, example[outcome], found[outcome])
+                facts = {"count": count, "total": total, "outcome": outcome, "summary": summary}
+                return self.broken("not_allowed", example[outcome], count, **facts)
         unclear = sum(name not in PROGRAM_OUTCOMES for name in self.expected) > 1 and not story.states_outcomes
         for outcome, amount in self.expected.items():
             if unclear and outcome not in PROGRAM_OUTCOMES:
                 continue  # nobody can say which of several failures it was
             if not _fits(amount, found[outcome], total):
-                text = f"{found[outcome]} of {total} calls ended {outcome}, promised {amount} ({summary})"
                 others = next((example[name] for name in found if name != outcome), example.get(outcome, []))
-                return self.broken(text, others)
-        return self.held(summary)
+                facts = {"count": found[outcome], "total": total, "outcome": outcome, "summary": summary}
+                return self.broken("not_as_promised", others, **facts, promised=amount)
+        return self.held(summary=summary)
 
     def _outcome(self, call: CallStory) -> str | None:
         """Return how a call counts; None if it does not."""
@@ -192,13 +231,16 @@ class AttemptsPerCall(Promise):
     Retry-After do not count towards `at_most`: the sandbox was full and said when to come back."""
 
     needs = "ending"
+    scalar = "at_most"
+    sentences: ClassVar = {
+        "too_many": "call {call} made {made:attempt}, at most {bound} promised",
+        "too_few": "call {call} made {made:attempt}, at least {bound} promised",
+        "unseen": "the sandbox saw no attempt, and the tool reports none",
+        "held": "at most {most:attempt} per call",
+    }
 
     at_most: int | None = Field(None, ge=0, description="maximum number of requests for one call")
     at_least: int | None = Field(None, ge=0, description="minimum number of requests for a call that returned")
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> dict[str, Any]:
-        return {"at_most": value}
 
     @model_validator(mode="after")
     def _something(self) -> AttemptsPerCall:
@@ -208,7 +250,7 @@ class AttemptsPerCall(Promise):
 
     def judge(self, story: Story) -> Verdict:
         # Counted at the sandbox for clients that do not report their attempts; it does not see refused connections.
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         most = unseen = 0
         for call in story.made:
             if not story.has_client and not call.server and self.at_least:
@@ -218,19 +260,14 @@ class AttemptsPerCall(Promise):
             counting = made - _orders_to_wait(call)
             most = max(most, counting)
             if self.at_most is not None and counting > self.at_most:
-                bound = f"at most {self.at_most}"
+                wrong.append(self.broken_by(call, "too_many", made=made, bound=self.at_most))
             elif self.at_least is not None and made < self.at_least and call.returned is not None:
-                bound = f"at least {self.at_least}"
-            else:
-                continue
-            wrong.append((f"call {call.call} made {counted(made, 'attempt')}, {bound} promised", evidence(call)))
+                wrong.append(self.broken_by(call, "too_few", made=made, bound=self.at_least))
         if wrong:
-            return self.broken(*wrong[0], len(wrong))
+            return self.first(wrong)
         if not story.made:
-            return self.unknown("no call was made")
-        if unseen == len(story.made):
-            return self.not_applicable("the sandbox saw no attempt, and the tool reports none")
-        return self.held(f"at most {counted(most, 'attempt')} per call")
+            return self.unknown("no_call")
+        return self.not_applicable("unseen") if unseen == len(story.made) else self.held(most=most)
 
 
 def _orders_to_wait(call: CallStory) -> int:
@@ -249,10 +286,17 @@ class RetryAfterHonoured(Promise):
     no call is sent again at all."""
 
     needs = "ending"
+    sentences: ClassVar = {
+        "early": "call {call} was sent again {early:.3g} s before its Retry-After was over",
+        "never_asked": "the sandbox never sent Retry-After",
+        "never_again": "{asked:Retry-After header}, but no call was sent again",
+        "held_one": "1 Retry-After header was respected",
+        "held": "{asked} Retry-After headers, all respected",
+    }
 
     def judge(self, story: Story) -> Verdict:
         asked = again = 0
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         for call in story.made:  # code without a mark cannot be told apart from that of other calls
             until, why = -1.0, None
             broken_off = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
@@ -262,20 +306,16 @@ class RetryAfterHonoured(Promise):
                     again += 1
                     if event["at"] < until - _SLACK:
                         early = until - event["at"]
-                        text = f"call {call.call} was sent again {early:.3g} s before its Retry-After was over"
-                        wrong.append((text, [why, event]))
+                        wrong.append(self.broken("early", [why, event], call=call.call, early=early))
                 wait = _seconds(event.get("retry_after")) if id(event) in read else None
                 if wait is not None:
                     asked += 1
                     until, why = event["at"] + wait, event
         if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        if not asked:
-            return self.unknown("the sandbox never sent Retry-After")
+            return self.first(wrong)
         if not again:
-            return self.unknown(f"{counted(asked, 'Retry-After header')}, but no call was sent again")
-        headers = "1 Retry-After header was" if asked == 1 else f"{asked} Retry-After headers, all"
-        return self.held(f"{headers} respected")
+            return self.unknown("never_again" if asked else "never_asked", asked=asked)
+        return self.held("held_one" if asked == 1 else "held", asked=asked)
 
 
 def _seconds(text: Any) -> float | None:
@@ -289,17 +329,20 @@ class DeadlineHonoured(Promise):
     """Every call ends within its deadline: the tool's own, or `within`. Waiting for a permit does not count."""
 
     needs = "ending"
+    scalar = "within"
+    sentences: ClassVar = {
+        "late": "call {call} took {took:.4g} s, its deadline was {allowed:g} s",
+        "no_deadline": "the tool's deadline is not known, and the promise does not state `within`",
+        "nothing": "no call ended",
+        "held": "the longest call took {longest:.3g} s, not counting waits for a permit",
+    }
 
     within: Seconds | None = Field(
         None, description="seconds from start to end of a call, without the time it waits for a permit"
     )
 
-    @classmethod
-    def from_scalar(cls, value: Any) -> dict[str, Any]:
-        return {"within": value}
-
     def judge(self, story: Story) -> Verdict:
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         longest = 0.0
         last = story.journal.events[-1]["at"] if story.journal.events else 0.0
         judged = unbounded = 0
@@ -321,15 +364,10 @@ class DeadlineHonoured(Promise):
             longest = max(longest, took)
             # Besides the wait itself, messages to the limiter take time.
             if took > allowed + _SLACK + 0.05 * (1 + len(call.client)):
-                wrong.append((f"call {call.call} took {took:.4g} s, its deadline was {allowed:g} s", evidence(call)))
-        if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        if unbounded:
-            why = "the tool's deadline is not known, and the promise does not state `within`"
-            return self.not_applicable(why) if story.foreign else self.unknown(why)
-        if not judged:
-            return self.unknown("no call ended")
-        return self.held(f"the longest call took {longest:.3g} s, not counting waits for a permit")
+                wrong.append(self.broken_by(call, "late", took=took, allowed=allowed))
+        if unbounded and not wrong:
+            return self.not_shown(story, "no_deadline")
+        return self.concluded(wrong, judged, longest=longest)
 
 
 def _gave_up_waiting(call: CallStory) -> bool:
@@ -346,34 +384,34 @@ class NoDuplicateExecution(Promise):
     """
 
     needs = "ending"
+    scalar = "at_most"
+    sentences: ClassVar = {
+        "executed_often": "the program of call {call} was executed {times} times, at most {bound} promised",
+        "forwarded_often": "call {call} was forwarded {times} times; only the sandbox knows how often it ran",
+        "nothing": "nothing was executed",
+        "forwarded_once": "{judged:program} forwarded, none more than once",
+        "forwarded": "{judged:program} forwarded, none more than {bound} times",
+        "held_once": "{judged:program} ran, none more than once",
+        "held": "{judged:program} ran, none more than {bound} times",
+    }
 
     at_most: int = Field(1, ge=1, description="maximum number of executions of one call")
 
-    @classmethod
-    def from_scalar(cls, value: Any) -> dict[str, Any]:
-        return {"at_most": value}
-
     def judge(self, story: Story) -> Verdict:
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         ran = forwarded = 0
         for call in story.made:
             starts, passed_on = call.of_server("started"), len(call.of_server("forwarded"))
             ran += bool(starts)
             forwarded += bool(passed_on)
             if passed_on > self.at_most:
-                return self.unknown(
-                    f"call {call.call} was forwarded {passed_on} times; only the sandbox knows how often it ran"
-                )
+                return self.unknown("forwarded_often", call=call.call, times=passed_on)
             if len(starts) > self.at_most:
-                text = (
-                    f"the program of call {call.call} was executed {len(starts)} times, at most {self.at_most} promised"
-                )
-                wrong.append((text, starts))
+                facts = {"call": call.call, "times": len(starts), "bound": self.at_most}
+                wrong.append(self.broken("executed_often", starts, **facts))
         if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        times = "once" if self.at_most == 1 else f"{self.at_most} times"
-        if forwarded:
-            return self.held(f"{counted(forwarded, 'program')} forwarded, none more than {times}")
-        if not ran:
-            return self.unknown("nothing was executed")
-        return self.held(f"{counted(ran, 'program')} ran, none more than {times}")
+            return self.first(wrong)
+        if not forwarded and not ran:
+            return self.unknown("nothing")
+        kind = f"{'forwarded' if forwarded else 'held'}{'_once' if self.at_most == 1 else ''}"
+        return self.held(kind, judged=forwarded or ran, bound=self.at_most)

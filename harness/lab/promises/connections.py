@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion_tools.wording import counted
 
 _KEEP_ALIVE = 5.0
 """After so many idle seconds the server closes a connection."""
@@ -20,6 +19,13 @@ _FRESH = 1.0
 class ConnectionsReused(Promise):
     """Connections are kept open and used again: new ones, opened while a connection of the same worker is idle that
     just delivered a result, are fewer than requests on connections that are used again. Judged at the sandbox."""
+
+    sentences: ClassVar = {
+        "needless": "call {call} opened connection {connection} while another was idle; {again} of {requests:request} "
+        "used an open one",
+        "nothing": "no request could have used the connection of an earlier one",
+        "held": "{again:request} on connections that were used again, {needless} on needless ones",
+    }
 
     def judge(self, story: Story) -> Verdict:
         # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
@@ -80,14 +86,12 @@ class ConnectionsReused(Promise):
             elif id(event) in results and (request := requests.get(attempt_of(event))) is not None:
                 idle[_connection(request)] = (request, event)
         if not again and not needless:
-            return self.unknown("no request could have used the connection of an earlier one")
+            return self.unknown("nothing")
         if len(needless) > again:
-            first, count = needless[0], counted(again + len(needless), "request")
-            text = f"call {first['call']} opened connection {first['connection']} while another was idle"
-            return self.broken(f"{text}; {again} of {count} used an open one", needless, len(needless))
-        return self.held(
-            f"{counted(again, 'request')} on connections that were used again, {len(needless)} on needless ones"
-        )
+            facts = {"call": needless[0]["call"], "connection": needless[0]["connection"]}
+            facts |= {"again": again, "requests": again + len(needless)}
+            return self.broken("needless", needless, len(needless), **facts)
+        return self.held(again=again, needless=len(needless))
 
 
 def _connection(event: Event) -> tuple[Any, Any]:
@@ -99,13 +103,19 @@ class NoDeadConnectionUsed(Promise):
     is sent within half a second of that may be lost on the way. Judged at the sandbox."""
 
     needs = "ending"
+    sentences: ClassVar = {
+        "dead": "call {call} was sent on a connection that had been idle for {idle:.3g} s; the sandbox closes it after "
+        f"{_KEEP_ALIVE:g} s",
+        "nothing": f"no connection was idle for {_USABLE:g} s before another request",
+        "held": "{judged:request} after a connection had expired, none on it",
+    }
 
     def judge(self, story: Story) -> Verdict:
         idle: dict[tuple[Any, Any], Event] = {}
         requests: dict[tuple[Any, ...], Event] = {}
         expired = False
         after = 0
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         for event in story.server:
             if event["event"] == "arrived" and "connection" in event:
                 requests[attempt_of(event)] = event
@@ -113,13 +123,8 @@ class NoDeadConnectionUsed(Promise):
                 after += expired
                 since = idle.pop(_connection(event), event)
                 if event["at"] - since["at"] > _USABLE:
-                    text = f"call {event['call']} was sent on a connection that had been idle for"
-                    text += f" {event['at'] - since['at']:.3g} s; the sandbox closes it after {_KEEP_ALIVE:g} s"
-                    wrong.append((text, [since, event]))
+                    waited = event["at"] - since["at"]
+                    wrong.append(self.broken("dead", [since, event], call=event["call"], idle=waited))
             elif event["event"] == "answered" and (request := requests.get(attempt_of(event))) is not None:
                 idle[_connection(request)] = event
-        if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        if not after:
-            return self.unknown(f"no connection was idle for {_USABLE:g} s before another request")
-        return self.held(f"{counted(after, 'request')} after a connection had expired, none on it")
+        return self.concluded(wrong, after)

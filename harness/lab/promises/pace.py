@@ -1,9 +1,9 @@
-"""Promises about recovery and throughput, in the time of the world."""
+"""Promises about recovery, throughput and standing still, in the time of the world."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -12,7 +12,6 @@ from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion_tools.wording import counted
 
 _OVER = {
     ("server", "restart"), ("server", "unwedge"), ("world", "limiter_started"), ("world", "worker_resumed"),
@@ -26,20 +25,25 @@ class RecoversWithin(Promise):
     is taken as the end.
     """
 
-    seconds: Seconds = Field(description="maximum time until a program completes again")
+    scalar = "seconds"
+    sentences: ClassVar = {
+        "too_slow": "after {event} at {at:g} s it took {took:.3g} s until a program completed, promised {bound:g} s",
+        "never": "after {event} at {at:g} s no program completed again",
+        "undisturbed": "there was no disturbance to recover from",
+        "unseen": "no call was sent after the disturbance, so recovery could not be observed",
+        "held": "{ends:disturbance}, the longest recovery took {longest:.3g} s",
+    }
+    identity = ("event",)
 
-    @classmethod
-    def from_scalar(cls, value: Any) -> dict[str, Any]:
-        return {"seconds": value}
+    seconds: Seconds = Field(description="maximum time until a program completes again")
 
     def judge(self, story: Story) -> Verdict:
         ends = _disturbances(story)
         if not ends:
-            why = "there was no disturbance to recover from"
-            return self.not_applicable(why) if story.foreign else self.unknown(why)
+            return self.not_shown(story, "undisturbed")
         good = _completions(story)
         down = _down_for_good(story)
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         longest = 0.0
         unseen = 0
         last = story.journal.events[-1]
@@ -52,17 +56,11 @@ class RecoversWithin(Promise):
             took = (after or last)["at"] - end["at"]
             longest = max(longest, took)
             if after is None or took > self.seconds:
-                what = f"{end['event']} at {end['at']:g} s"
-                text = f"after {what} it took {took:.3g} s until a program completed, promised {self.seconds:g} s"
-                if after is None:
-                    text = f"after {what} no program completed again"
-                wrong.append((text, [end, after or last]))
+                facts = {"event": end["event"], "at": end["at"], "took": took, "bound": self.seconds}
+                wrong.append(self.broken("never" if after is None else "too_slow", [end, after or last], **facts))
         if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        if unseen == len(ends):
-            return self.unknown("no call was sent after the disturbance, so recovery could not be observed")
-        count = counted(len(ends), "disturbance")
-        return self.held(f"{count}, the longest recovery took {longest:.3g} s")
+            return self.first(wrong)
+        return self.unknown("unseen") if unseen == len(ends) else self.held(ends=len(ends), longest=longest)
 
 
 def _disturbances(story: Story) -> list[Event]:
@@ -114,22 +112,70 @@ def _was_refused(call: CallStory, since: float) -> bool:
 class ThroughputAtLeast(Promise):
     """At least `per_second` calls per second get a result of their program, from the first call to the last result."""
 
-    per_second: float = Field(gt=0, description="calls per second, in the time of the world")
+    scalar = "per_second"
+    sentences: ClassVar = {
+        "too_slow": "{calls} calls in {took:.4g} s, {rate:.4g} per second; promised {bound:g}",
+        "nothing": "no call ended with a result of the program",
+        "no_time": "no time passed",
+        "held": "{calls} calls in {took:.4g} s, {rate:.4g} per second",
+    }
 
-    @classmethod
-    def from_scalar(cls, value: Any) -> dict[str, Any]:
-        return {"per_second": value}
+    per_second: float = Field(gt=0, description="calls per second, in the time of the world")
 
     def judge(self, story: Story) -> Verdict:
         ends = [call.returned for call in story.made if call.returned is not None and call.succeeded]
         if not ends:
-            return self.unknown("no call ended with a result of the program")
+            return self.unknown("nothing")
         begin = min(call.called["at"] for call in story.made if call.called is not None)
         took = max(event["at"] for event in ends) - begin
         if took <= 0:
-            return self.unknown("no time passed")
+            return self.unknown("no_time")
         rate = len(ends) / took
-        text = f"{len(ends)} calls in {took:.4g} s, {rate:.4g} per second"
+        facts = {"calls": len(ends), "took": took, "rate": rate}
         if rate < self.per_second:
-            return self.broken(f"{text}; promised {self.per_second:g}", [ends[-1]])
-        return self.held(text)
+            return self.broken("too_slow", [ends[-1]], **facts, bound=self.per_second)
+        return self.held(**facts)
+
+
+_PROGRESS = {
+    "called", "returned", "cancelled", "lost", "rollout_started", "rollout_ended", "rollout_lost", "arrived", "started",
+    "finished", "forwarded", "replied", "answered", "spoke", "broken_off",
+}  # fmt: skip
+
+
+class NoStall(Promise):
+    """The run never stands still: while calls are under way, some request arrives at the sandbox, some program starts
+    or ends, or some call ends within `at_most`."""
+
+    needs = "ending"
+    scalar = "at_most"
+    sentences: ClassVar = {
+        "stood_still": "from {at:g} s nothing happened for {gap:.4g} s, with {calls} under way; promised {bound:g} s",
+        "held": "with calls under way, something happened every {longest:.3g} s or sooner",
+    }
+
+    at_most: Seconds = Field(60.0, description="longest time in which nothing may happen")
+
+    def judge(self, story: Story) -> Verdict:
+        under_way: dict[str, Event] = {}
+        last: Event | None = None
+        longest = 0.0
+        stalls: list[Verdict] = []
+        for event in story.journal.events:
+            if event["event"] not in _PROGRESS or event["source"] in ("client", "limiter"):
+                continue
+            if last is not None and under_way:
+                gap = event["at"] - last["at"]
+                longest = max(longest, gap)
+                if gap > self.at_most:
+                    calls = [*list(under_way)[:3], *(["…"] if len(under_way) > 3 else [])]
+                    facts = {"at": last["at"], "gap": gap, "calls": calls, "bound": self.at_most}
+                    stalls.append(self.broken("stood_still", [last, event], **facts))
+            last = event
+            if event["event"] == "called":
+                under_way[event["call"]] = event
+            elif event["event"] in ("returned", "cancelled", "lost"):
+                under_way.pop(event["call"], None)
+        if stalls:
+            return self.first(stalls)
+        return self.unknown("no_call") if last is None else self.held(longest=longest)

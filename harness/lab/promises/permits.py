@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -13,7 +13,6 @@ from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion_tools.wording import counted
 
 
 class InFlightWithinLimit(Promise):
@@ -24,31 +23,36 @@ class InFlightWithinLimit(Promise):
     """
 
     needs = "ending"
+    sentences: ClassVar = {
+        "no_limit": "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`",
+        "nothing": "no attempt was observed",
+        "exceeded": "at {at:g} s {crowd} attempts were in flight; the limit is {limit}",
+        "exceeded_unreported": "at {at:g} s {crowd} attempts were in flight at the sandbox (the client reports a peak "
+        "of {reported}); the limit is {limit}",
+        "held": "at most {peak} in flight, the limit is {limit}",
+        "held_resized": "at most {peak} in flight, the limit was {limits:, then }",
+    }
 
     limit: int | None = Field(None, ge=1, description="the limit; default: the rate_limit of the tools")
 
     def judge(self, story: Story) -> Verdict:
         limit = self.limit or story.began.get("limit")
         if limit is None:
-            why = "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`"
-            return self.not_applicable(why) if story.foreign else self.unknown(why)
+            return self.not_shown(story, "no_limit")
         found = count_in_flight(_client_steps(story) if story.has_client else _server_steps(story), limit)
         if not found.peak:
-            why = "no attempt was observed"
-            return self.not_applicable(why) if story.foreign else self.unknown(why)
-        where = "in flight"
+            return self.not_shown(story, "nothing")
+        kind, reported = "exceeded", found.peak
         if not found.broken and story.has_client and _is_calm(story):
             # Whatever the client reports, the sandbox must not see more attempts than the limit.
-            where = f"in flight at the sandbox (the client reports a peak of {found.peak})"
+            kind = "exceeded_unreported"
             seen = count_in_flight(_server_steps(story), limit)
             found = seen if seen.broken or seen.peak > found.peak else found
         if found.broken:
-            at = found.first[-1]["at"]
-            text = f"at {at:g} s {found.crowd} attempts were {where}; the limit is {found.limit}"
-            return self.broken(text, found.first, found.broken)
+            facts = {"at": found.first[-1]["at"], "crowd": found.crowd, "reported": reported, "limit": found.limit}
+            return self.broken(kind, found.first, found.broken, **facts)
         limits = list(dict.fromkeys(found.limits))
-        last = f"the limit is {limit}" if len(limits) == 1 else f"the limit was {', then '.join(map(str, limits))}"
-        return self.held(f"at most {found.peak} in flight, {last}")
+        return self.held("held" if len(limits) == 1 else "held_resized", peak=found.peak, limit=limit, limits=limits)
 
 
 @dataclass
@@ -197,12 +201,21 @@ class NoPermitLeaked(Promise):
 
     needs = "ending"
     of_permits = True
+    sentences: ClassVar = {
+        "not_finished": "the run did not finish",
+        "never_returned": "permit {permit} of {worker} was never returned",
+        "some_never_returned": "a permit was never returned",
+        "still_queued": "callers are still queued after the end",
+        "never_granted": "permit {permit} was released but never granted",
+        "expired": "permit {permit} of {worker} (alive) was not released before its lease expired",
+        "held": "{granted:permit} granted, all returned",
+    }
 
     def judge(self, story: Story) -> Verdict:
         if not story.limiter and not (story.ended or {}).get("limiter"):
-            return self.unknown("the limiter of this tool cannot be observed")
+            return self.unknown("limiter_unseen")
         if story.ended is None:
-            return self.unknown("the run did not finish")
+            return self.unknown("not_finished")
         out: dict[str, Event] = {}
         lost: list[Event] = []
         for event in story.journal.events:
@@ -217,20 +230,19 @@ class NoPermitLeaked(Promise):
         state = story.ended.get("limiter") or {}
         if out or state.get("in_use"):
             held = list(out.values())
-            names = f"permit {held[0]['permit']} of {held[0]['worker']}" if held else "a permit"
-            return self.broken(f"{names} was never returned", [*held[:4], story.ended], max(len(out), 1))
+            kind, facts = ("never_returned", _named(held[0])) if held else ("some_never_returned", {})
+            return self.broken(kind, [*held[:4], story.ended], max(len(out), 1), **facts)
         if state.get("waiting"):
-            return self.broken("callers are still queued after the end", [story.ended], state["waiting"])
+            return self.broken("still_queued", [story.ended], state["waiting"])
         if lost:
-            return self.broken(f"permit {lost[0]['permit']} was released but never granted", lost, len(lost))
-        late = _unexcused_expiries(story)
-        if late:
-            text = (
-                f"permit {late[0]['permit']} of {late[0]['worker']} (alive) was not released before its lease expired"
-            )
-            return self.broken(text, late, len(late))
-        granted = sum(one["event"] == "granted" for one in story.limiter)
-        return self.held(f"{counted(granted, 'permit')} granted, all returned")
+            return self.broken("never_granted", lost, len(lost), permit=lost[0]["permit"])
+        if late := _unexcused_expiries(story):
+            return self.broken("expired", late, len(late), **_named(late[0]))
+        return self.held(granted=sum(one["event"] == "granted" for one in story.limiter))
+
+
+def _named(event: Event) -> dict[str, Any]:
+    return {"permit": event["permit"], "worker": event["worker"]}
 
 
 def _unexcused_expiries(story: Story) -> list[Event]:
@@ -246,13 +258,18 @@ class GrantsInOrder(Promise):
 
     needs = "ending"
     of_permits = True
+    sentences: ClassVar = {
+        "overtaken": "at {at:g} s ticket {ticket} of {worker} was served while ticket {other} of {waiter} was queued",
+        "nothing": "no permit was granted",
+        "held": "{judged:grant}, all in order",
+    }
 
     def judge(self, story: Story) -> Verdict:
         if not story.limiter:
-            return self.unknown("the limiter of this tool cannot be observed")
+            return self.unknown("limiter_unseen")
         queue: dict[int, Event] = {}
         tickets: list[int] = []  # a heap; tickets that have left the queue are dropped when they reach its top
-        wrong: list[tuple[Event, Event]] = []
+        wrong: list[Verdict] = []
         served = 0
         for event in story.journal.events:
             if event["event"] == "limiter_died":
@@ -274,17 +291,10 @@ class GrantsInOrder(Promise):
                     overtaken = queue[tickets[0]]
                     # A client reports late which of its own waiters it served, in any order within a batch.
                     if event["event"] == "granted" or overtaken["worker"] != event["worker"]:
-                        wrong.append((overtaken, event))
-        if wrong:
-            waiting, event = wrong[0]
-            text = (
-                f"at {event['at']:g} s ticket {event['ticket']} of {event['worker']} was served while "
-                f"ticket {waiting['ticket']} of {waiting['worker']} was queued"
-            )
-            return self.broken(text, [waiting, event], len(wrong))
-        if not served:
-            return self.unknown("no permit was granted")
-        return self.held(f"{counted(served, 'grant')}, all in order")
+                        facts = {"at": event["at"], "ticket": ticket, "worker": event["worker"]}
+                        facts |= {"other": overtaken["ticket"], "waiter": overtaken["worker"]}
+                        wrong.append(self.broken("overtaken", [overtaken, event], **facts))
+        return self.concluded(wrong, served)
 
 
 class NoStarvation(Promise):
@@ -292,16 +302,20 @@ class NoStarvation(Promise):
 
     needs = "ending"
     of_permits = True
+    scalar = "at_most"
+    sentences: ClassVar = {
+        "waited": "{worker} waited {waited:g} s for a permit from {at:g} s, promised {bound:g} s",
+        "still_waiting": "{callers:caller} still waited for a permit when the run ended, the longest for "
+        "{longest:.3g} s",
+        "nothing": "no permit was asked for",
+        "held": "the longest wait for a permit was {longest:.3g} s",
+    }
 
     at_most: Seconds = Field(60.0, description="maximum wait for a permit")
 
-    @classmethod
-    def from_scalar(cls, value: Any) -> dict[str, Any]:
-        return {"at_most": value}
-
     def judge(self, story: Story) -> Verdict:
         if not story.limiter:
-            return self.unknown("the limiter of this tool cannot be observed")
+            return self.unknown("limiter_unseen")
         asked: dict[tuple[str, int], Event] = {}
         earlier: dict[tuple[str, int], Event] = {}
         longest, late, served = 0.0, [], 0
@@ -332,11 +346,8 @@ class NoStarvation(Promise):
         late += [one for one in waiting if one[2] > self.at_most]
         if late:
             since, until, waited = late[0]
-            text = f"{since['worker']} waited {waited:g} s for a permit from {since['at']:g} s"
-            return self.broken(f"{text}, promised {self.at_most:g} s", [since, until], len(late))
+            facts = {"worker": since["worker"], "waited": waited, "at": since["at"], "bound": self.at_most}
+            return self.broken("waited", [since, until], len(late), **facts)
         if waiting:
-            text = f"{counted(len(waiting), 'caller')} still waited for a permit when the run ended"
-            return self.unknown(f"{text}, the longest for {max(one[2] for one in waiting):.3g} s")
-        if not served:
-            return self.unknown("no permit was asked for")
-        return self.held(f"the longest wait for a permit was {longest:.3g} s")
+            return self.unknown("still_waiting", callers=len(waiting), longest=max(one[2] for one in waiting))
+        return self.concluded([], served, longest=longest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -13,10 +12,10 @@ from pydantic import ValidationError
 
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises.base import PROMISES, Promise
-from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.promises.vacuity import shows_nothing
+from sfusion.harness.lab.promises.story import CallStory, Story
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.errors import near
+from sfusion_tools.rollout.states import EndCause
 
 # Importing a module registers its promises.
 for _module in iter_modules([str(Path(__file__).parent)]):
@@ -73,24 +72,42 @@ def judge_story(story: Story, promises: Iterable[Promise]) -> list[Verdict]:
     return [*named, *(verdict for verdict in others if verdict.state == "broken")]
 
 
-def judge_timed(journal: Journal, promises: Iterable[Promise]) -> tuple[list[Verdict], dict[str, float]]:
-    """Return the verdicts on these promises alone, and the seconds that each of them took."""
-    story, verdicts, times = Story(journal), [], {}
-    for promise in promises:
-        began = time.perf_counter()
-        verdicts.append(_judged(promise, story))
-        times[promise.name] = time.perf_counter() - began
-    return verdicts, times
-
-
 def _judged(promise: Promise, story: Story) -> Verdict:
     verdict = promise.judge(story)
     if stuck := story.of_world("stuck"):
-        return verdict if verdict.state == "broken" else promise.unknown(f"the run could not go on: {stuck[0]['text']}")
+        return verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
     if promise.of_permits and story.foreign:
-        return promise.not_applicable("this tool does not use the limiter of sfusion")
+        return promise.not_applicable("not_our_limiter")
     if verdict.state == "broken" and (promise.always or not story.of_world("unobserved")):
         return verdict
-    if verdict.state in ("held", "broken") and (why := shows_nothing(story, promise)) is not None:
-        return promise.unknown(why)
-    return verdict
+    return (_shows_nothing(story, promise) if verdict.state in ("held", "broken") else None) or verdict
+
+
+def _shows_nothing(story: Story, promise: Promise) -> Verdict | None:
+    """Return a verdict that says why a run says nothing about a promise; None if it does."""
+    if promise.of_rollouts:
+        refused = any(one["ended_by"] == EndCause.PROMPT_TOO_LONG for one in story.of_world("rollout_ended"))
+        spoke = any(one["event"] == "spoke" for one in story.engine)
+        return None if spoke or refused else promise.unknown("engine_silent")
+    if not story.made:
+        return promise.unknown("no_call")
+    calls = len(story.made)
+    if not any(_was_handled(call, story) for call in story.made):
+        raised = sum(bool(call.returned and call.returned.get("raised")) for call in story.made)
+        if raised:
+            return promise.unknown("all_raised", raised=raised, calls=calls)
+        return promise.unknown("unobserved" if story.of_world("unobserved") else "none_ended", calls=calls)
+    if promise.needs == "result" and not any(call.succeeded for call in story.made):
+        return promise.unknown("no_result", calls=calls)
+    return None
+
+
+def _was_handled(call: CallStory, story: Story) -> bool:
+    """Did the tool do something about the call, and did the call end because of that?"""
+    returned = call.returned
+    if returned is None or returned.get("raised"):
+        return False
+    if call.of_client("attempt_started") or call.server or call.intent.get("kind") == "bad_arguments":
+        return True
+    # Nobody sees the connections that a tool of another class is refused.
+    return story.foreign and not story.of_world("unobserved")

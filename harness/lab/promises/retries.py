@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -12,7 +12,6 @@ from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion_tools.wording import counted
 
 _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
 _TOGETHER = 0.005
@@ -26,10 +25,16 @@ class OnlyTransientRetried(Promise):
     request that was refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if all went well."""
 
     needs = "ending"
+    sentences: ClassVar = {
+        "after_result": "call {call} was sent again after the result of its program",
+        "after_refusal": "call {call} was sent again after status {status}",
+        "nothing": "no request was refused and no program failed, so nothing could be retried in vain",
+        "held": "{judged:final answer}, none retried",
+    }
 
     def judge(self, story: Story) -> Verdict:
         final = 0
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         crashes = {(one.get("sandbox"), one["at"]) for one in story.server if one["event"] == "crash"}
         for call in story.made:
             results = {attempt_of(one) for one in call.results}
@@ -40,19 +45,15 @@ class OnlyTransientRetried(Promise):
             answer: Event | None = None
             for event in call.server:
                 if event["event"] == "arrived" and answer is not None:
-                    what = "the result of its program" if answer["status"] == 200 else f"status {answer['status']}"
-                    wrong.append((f"call {call.call} was sent again after {what}", [answer, event]))
+                    kind = "after_result" if answer["status"] == 200 else "after_refusal"
+                    wrong.append(self.broken(kind, [answer, event], call=call.call, status=answer["status"]))
                     break
                 if id(event) in answers:
                     status = event["status"]
                     if attempt_of(event) in results if status == 200 else _is_final(status):
                         answer = event
                         final += status != 200 or call.intent.get("kind") != "ok"
-        if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        if not final:
-            return self.unknown("no request was refused and no program failed, so nothing could be retried in vain")
-        return self.held(f"{counted(final, 'final answer')}, none retried")
+        return self.concluded(wrong, final)
 
 
 def _is_final(status: int) -> bool:
@@ -64,6 +65,11 @@ class RetriesSpread(Promise):
     different moments. Judged by the pauses that our client reports, for other tools by the requests at the sandbox."""
 
     needs = "ending"
+    sentences: ClassVar = {
+        "together": "{herd} of {group} calls that were refused at {at:g} s came back together at {again:.4g} s",
+        "nothing": "no four calls were refused together and sent again",
+        "held": "{judged:group} of calls refused together, all spread",
+    }
 
     def judge(self, story: Story) -> Verdict:
         groups: list[list[_Return]] = []
@@ -72,18 +78,13 @@ class RetriesSpread(Promise):
                 groups.append([])
             groups[-1].append(one)
         groups = [group for group in groups if len(group) > 3]
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         for group in groups:
             herd = _herd(group, story.has_client)
             if len(herd) > 3 and len(herd) * 2 > len(group):
-                many = f"{len(herd)} of {len(group)} calls"
-                text = f"{many} that were refused at {group[0].refused['at']:g} s came back together"
-                wrong.append((f"{text} at {herd[0].again:.4g} s", [one.refused for one in herd]))
-        if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        if not groups:
-            return self.unknown("no four calls were refused together and sent again")
-        return self.held(f"{counted(len(groups), 'group')} of calls refused together, all spread")
+                facts = {"herd": len(herd), "group": len(group), "at": group[0].refused["at"], "again": herd[0].again}
+                wrong.append(self.broken("together", [one.refused for one in herd], **facts))
+        return self.concluded(wrong, len(groups))
 
 
 class _Return(NamedTuple):
@@ -161,6 +162,17 @@ class NoPermitWhileBackingOff(Promise):
     those that were never sent do not wait longer than `at_most`."""
 
     needs = "ending"
+    sentences: ClassVar = {
+        "kept": "call {call} kept permit {permit} for {held:.3g} s after status {status}",
+        "held_up": "from {at:g} s call {call} was not sent for {late:.3g} s, with {flying} in flight and a limit of "
+        "{limit}: call {pausing} was waiting to be sent again",
+        "no_permits": "the tool took no permits",
+        "no_limit": "the limit is not known: the tool does not state a rate_limit",
+        "nothing": "no request was refused for now",
+        "never_again": "no call was sent again",
+        "held": "{judged:request} refused for now, the permit released each time",
+        "none_held_up": "no call waited for one that was waiting itself",
+    }
 
     at_most: Seconds = Field(1.0, description="how long a permit may stay unused")
 
@@ -168,9 +180,9 @@ class NoPermitWhileBackingOff(Promise):
         if story.foreign:
             return self._at_the_sandbox(story)
         if not any(call.of_client("permit_granted") for call in story.made):
-            return self.unknown("the tool took no permits")
+            return self.unknown("no_permits")
         refused = 0
-        wrong: list[tuple[str, list[Event]]] = []
+        wrong: list[Verdict] = []
         for call in story.made:
             releases = call.of_client("permit_released")
             for answer in call.of_server("answered"):
@@ -180,18 +192,14 @@ class NoPermitWhileBackingOff(Promise):
                 refused += 1
                 held = back["at"] - answer["at"]
                 if held > self.at_most:
-                    text = f"call {call.call} kept permit {back['permit']} for {held:.3g} s after status"
-                    wrong.append((f"{text} {answer['status']}", [answer, back]))
-        if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        if not refused:
-            return self.unknown("no request was refused for now")
-        return self.held(f"{counted(refused, 'request')} refused for now, the permit released each time")
+                    facts = {"call": call.call, "permit": back["permit"], "held": held, "status": answer["status"]}
+                    wrong.append(self.broken("kept", [answer, back], **facts))
+        return self.concluded(wrong, refused)
 
     def _at_the_sandbox(self, story: Story) -> Verdict:
         limit = story.began.get("limit")
         if limit is None:
-            return self.not_applicable("the limit is not known: the tool does not state a rate_limit")
+            return self.not_applicable("no_limit")
         pausing: dict[str, Event] = {}
         unsent: dict[str, Event] = {}
         flying: set[tuple[object, ...]] = set()
@@ -201,11 +209,9 @@ class NoPermitWhileBackingOff(Promise):
             name = str(event.get("call"))
             if idle is not None and event["at"] - idle > self.at_most:
                 held, waiting = next(iter(pausing.values())), next(iter(unsent.values()))
-                text = (
-                    f"from {idle:g} s call {waiting['call']} was not sent for {event['at'] - idle:.3g} s, with "
-                    f"{len(flying)} in flight and a limit of {limit}: call {held['call']} was waiting to be sent again"
-                )
-                return self.broken(text, [held, waiting, event])
+                facts = {"at": idle, "call": waiting["call"], "late": event["at"] - idle, "flying": len(flying)}
+                facts |= {"limit": limit, "pausing": held["call"]}
+                return self.broken("held_up", [held, waiting, event], **facts)
             match event["source"], event["event"]:
                 case "world", "called" if event["intent"].get("kind") != "bad_arguments":
                     unsent[event["intent"].get("mark") or name] = event
@@ -224,5 +230,5 @@ class NoPermitWhileBackingOff(Promise):
             waits = pausing and unsent and len(flying) < limit
             idle = (event["at"] if idle is None else idle) if waits else None
         if not seen:
-            return self.unknown("no call was sent again")
-        return self.held("no call waited for one that was waiting itself")
+            return self.unknown("never_again")
+        return self.held("none_held_up")

@@ -1,8 +1,9 @@
-"""Promises about multi-turn rollouts."""
+"""Promises about multi-turn rollouts, and about what they tell verl's trainer."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
@@ -13,7 +14,6 @@ from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.rollout.states import EndCause
-from sfusion_tools.wording import counted
 
 
 class RolloutEnds(Promise):
@@ -22,6 +22,14 @@ class RolloutEnds(Promise):
 
     of_rollouts: ClassVar[bool] = True
     needs = "ending"
+    sentences: ClassVar = {
+        "never_ended": "rollout {rollout} never ended",
+        "ended_often": "rollout {rollout} ended {times} times",
+        "other_cause": "rollout {rollout} ended by {cause}, promised {promised} ({failure})",
+        "nothing": "no rollout was started",
+        "held": "{begun:rollout} ended: {causes}",
+    }
+    identity = ("cause",)
 
     by: list[str] | None = Field(None, description="allowed causes, such as answered, length, prompt_too_long")
 
@@ -45,26 +53,25 @@ class RolloutEnds(Promise):
         lost = {event["rollout"] for event in story.of_world("rollout_lost")}
         begun = [event for event in story.of_world("rollout_started") if event["rollout"] not in lost]
         if not begun:
-            return self.unknown("no rollout was started")
-        wrong: list[tuple[str, list[Event]]] = []
+            return self.unknown("nothing")
+        wrong: list[Verdict] = []
         causes: dict[str, int] = {}
         for start in begun:
             name = start["rollout"]
             found = ends.get(name, [])
             if len(found) != 1:
-                how = "never ended" if not found else f"ended {len(found)} times"
-                wrong.append((f"rollout {name} {how}", [start, *found]))
+                kind = "ended_often" if found else "never_ended"
+                wrong.append(self.broken(kind, [start, *found], rollout=name, times=len(found)))
                 continue
             cause = found[0]["ended_by"]
             causes[cause] = causes.get(cause, 0) + 1
             if self.by is not None and cause not in self.by:
-                why = found[0].get("failure") or "no failure stated"
-                text = f"rollout {name} ended by {cause}, promised {', '.join(self.by)} ({why})"
-                wrong.append((text, [start, *found]))
+                facts = {"rollout": name, "cause": cause, "promised": self.by}
+                facts["failure"] = found[0].get("failure") or "no failure stated"
+                wrong.append(self.broken("other_cause", [start, *found], **facts))
         if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        summary = ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
-        return self.held(f"{counted(len(begun), 'rollout')} ended: {summary}")
+            return self.first(wrong)
+        return self.held(begun=len(begun), causes=[f"{cause} {count}" for cause, count in sorted(causes.items())])
 
 
 class LengthsConsistent(Promise):
@@ -72,34 +79,91 @@ class LengthsConsistent(Promise):
 
     of_rollouts: ClassVar[bool] = True
     needs = "ending"
+    sentences: ClassVar = {
+        "uneven": "rollout {rollout} has {total} input_ids and {found} of {key}",
+        "no_sum": "rollout {rollout}: prompt {prompt} and response {response} do not add up to {total}",
+        "too_long": "rollout {rollout}: {found:token}, {bound} is {limit}",
+        "prompt_accepted": "rollout {rollout}: a prompt of {prompt:token} exceeds max_prompt_len and was accepted",
+        "prompt_refused": "rollout {rollout}: a prompt of {prompt:token} was refused, although it fits",
+        "nothing": "no rollout ended",
+        "held": "{judged:rollout}, the longest with {longest} tokens, all consistent",
+    }
+    identity = ("key", "bound")
 
     def judge(self, story: Story) -> Verdict:
         ended = story.of_world("rollout_ended")
-        if not ended:
-            return self.unknown("no rollout ended")
-        wrong = [(text, [event]) for event in ended if (text := _inconsistency(event)) is not None]
-        if wrong:
-            return self.broken(*wrong[0], len(wrong))
-        longest = max(event["lengths"]["input_ids"] for event in ended)
-        return self.held(f"{counted(len(ended), 'rollout')}, the longest with {longest} tokens, all consistent")
+        found = [(event, problem) for event in ended if (problem := _inconsistency(event)) is not None]
+        wrong = [self.broken(kind, [event], rollout=event["rollout"], **facts) for event, (kind, facts) in found]
+        longest = max((event["lengths"]["input_ids"] for event in ended), default=0)
+        return self.concluded(wrong, len(ended), longest=longest)
 
 
-def _inconsistency(event: Event) -> str | None:
-    name, lengths, limits = event["rollout"], event["lengths"], event["limits"]
-    total = lengths["input_ids"]
-    prompt = counted(lengths["prompt"], "token")
+def _inconsistency(event: Event) -> tuple[str, dict[str, Any]] | None:
+    lengths, limits = event["lengths"], event["limits"]
+    total, prompt = lengths["input_ids"], lengths["prompt"]
     for key in ("attention_mask", "position_ids", "loss_mask"):
         if lengths[key] != total:
-            return f"rollout {name} has {total} input_ids and {lengths[key]} of {key}"
-    if lengths["prompt"] + lengths["response"] != total:
-        return f"rollout {name}: prompt {lengths['prompt']} and response {lengths['response']} do not add up to {total}"
+            return "uneven", {"total": total, "found": lengths[key], "key": key}
+    if prompt + lengths["response"] != total:
+        return "no_sum", {"prompt": prompt, "response": lengths["response"], "total": total}
     for bound, found in (("max_response_len", lengths["response"]), ("max_model_len", total)):
         # A prompt that is too long by itself fails before anything is generated.
         if limits.get(bound) is not None and found > limits[bound] and event["ended_by"] != "prompt_too_long":
-            return f"rollout {name}: {counted(found, 'token')}, {bound} is {limits[bound]}"
-    if limits.get("max_prompt_len") is not None and lengths["prompt"] > limits["max_prompt_len"]:
+            return "too_long", {"found": found, "bound": bound, "limit": limits[bound]}
+    if limits.get("max_prompt_len") is not None and prompt > limits["max_prompt_len"]:
         if event["ended_by"] != "prompt_too_long":
-            return f"rollout {name}: a prompt of {prompt} exceeds max_prompt_len and was accepted"
-    elif event["ended_by"] == "prompt_too_long" and lengths["prompt"] < (limits.get("max_model_len") or math.inf):
-        return f"rollout {name}: a prompt of {prompt} was refused, although it fits"
+            return "prompt_accepted", {"prompt": prompt}
+    elif event["ended_by"] == "prompt_too_long" and prompt < (limits.get("max_model_len") or math.inf):
+        return "prompt_refused", {"prompt": prompt}
     return None
+
+
+class OutcomeInExtras(Promise):
+    """The outcome of every call reaches verl's trainer: verl drops the metrics of `execute`, so a tool leaves it in
+    `agent_data.extra_fields["extras"]`. In rollouts the trajectory counts the outcomes of its calls. Does not apply to
+    a tool that states no outcomes."""
+
+    needs = "ending"
+    sentences: ClassVar = {
+        "not_said": "call {call} ended {outcome}, but the extras do not say so",
+        "other_said": "call {call} ended {outcome}, but the extras say {extras}",
+        "miscounted": "the calls of rollout {rollout} ended {outcomes}, but it counts {counts}",
+        "none_stated": "the tool states no outcomes",
+        "nothing": "no call returned",
+        "held": "{judged:outcome}, all known to the trainer",
+    }
+    identity = ("outcome", "extras")
+
+    def judge(self, story: Story) -> Verdict:
+        if not story.states_outcomes:
+            return self.not_shown(story, "none_stated")
+        ended = {event["rollout"]: event for event in story.of_world("rollout_ended")}
+        rolled = {event["rollout"] for event in story.of_world("rollout_started")}
+        wrong: list[Verdict] = []
+        stated: dict[str, Counter[str]] = {}
+        judged = 0
+        for call in story.made:
+            returned = call.returned
+            if returned is None or returned.get("raised"):
+                continue
+            outcome = returned.get("outcome")
+            rollout = call.call.partition(".")[0]
+            if outcome is None:
+                continue
+            if rollout in ended:
+                stated.setdefault(rollout, Counter())[outcome] += 1
+            if rollout in rolled:  # one that was lost with its worker counts nothing
+                continue
+            judged += 1
+            if returned.get("extras") != outcome:
+                extras = returned.get("extras")
+                kind = "other_said" if extras else "not_said"
+                wrong.append(self.broken_by(call, kind, outcome=outcome, extras=extras))
+        for rollout, outcomes in stated.items():
+            judged += outcomes.total()
+            event = ended[rollout]
+            # A trajectory that is cancelled or fails counts no more.
+            if event["ended_by"] not in ("cancelled", "failed") and event["outcomes"] != dict(outcomes):
+                facts = {"rollout": rollout, "outcomes": dict(outcomes), "counts": event["outcomes"]}
+                wrong.append(self.broken("miscounted", [event], **facts))
+        return self.concluded(wrong, judged)

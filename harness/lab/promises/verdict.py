@@ -1,9 +1,13 @@
-"""The verdict on one promise: held, broken, unknown or not applicable, with a sentence and the evidence."""
+"""The verdict on one promise: held, broken, unknown or not applicable, how that came about, and the evidence."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import Any, Literal, get_args
+
+from sfusion_tools.wording import counted
 
 State = Literal["held", "broken", "unknown", "not_applicable"]
 
@@ -13,16 +17,69 @@ EVERYTHING_TOOK_EFFECT = "everything_took_effect"
 
 
 @dataclass(frozen=True, slots=True)
+class How:
+    """How a verdict came about, as data. Two are equal if they are the same way to fail, whatever their details."""
+
+    promise: str
+    kind: str = ""
+    """One that the promise declares; empty in a file that was written before verdicts said it."""
+    identity: tuple[tuple[str, str], ...] = ()
+    """Parameters that tell failures of one kind apart, such as an outcome; never ids, times, counts or texts."""
+    details: dict[str, Any] = field(default_factory=dict, compare=False)
+    """The other parameters of the sentence."""
+
+    @classmethod
+    def of(cls, promise: str, kind: str, parameters: Mapping[str, Any], identity: Collection[str] = ()) -> How:
+        """Sort the parameters into those that are named in ``identity`` and details."""
+        told_apart = tuple((key, str(parameters[key])) for key in identity if key in parameters)
+        return cls(promise, kind, told_apart, {key: one for key, one in parameters.items() if key not in identity})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "promise": self.promise,
+            "kind": self.kind,
+            "identity": dict(self.identity),
+            "details": self.details,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> How:
+        """Read what ``as_dict`` returned; raise ValueError for anything else."""
+        check_types(data, "how", {"promise": str, "kind": str, "identity": dict, "details": dict})
+        told_apart = tuple((str(key), str(value)) for key, value in data["identity"].items())
+        return cls(data["promise"], data["kind"], told_apart, data["details"])
+
+
+class _Sentences(Formatter):
+    def format_field(self, value: Any, spec: str) -> str:
+        if isinstance(value, list):
+            return (spec or ", ").join(map(str, value))
+        return counted(value, spec) if spec[1:2].isalpha() else str(format(value, spec))
+
+
+def sentence_of(template: str, parameters: Mapping[str, Any]) -> str:
+    """Fill a template as ``str.format`` does; a number may name its noun (``{made:call}``), a list its separator."""
+    return _Sentences().vformat(template, (), parameters)
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The result for one promise. Unknown is not a pass; not applicable is neither a pass nor a failure."""
 
     promise: str
     state: State
     sentence: str
+    """For people, made from ``how``: nothing reads it back."""
     evidence: list[dict[str, Any]] = field(default_factory=list)
     """A few events of the journal that show it."""
     count: int = 0
     """How often the promise was broken; the evidence is about the first time."""
+    how: How = None  # type: ignore[assignment] # set below
+    """By default nothing but the promise is known, as from files that were written before there was this."""
+
+    def __post_init__(self) -> None:
+        if self.how is None:
+            object.__setattr__(self, "how", How(self.promise))
 
     @property
     def held(self) -> bool:
@@ -39,19 +96,26 @@ class Verdict:
             "promise": self.promise,
             "state": self.state,
             "sentence": self.sentence,
+            "how": self.how.as_dict(),
             "count": self.count,
             "evidence": self.evidence,
         }
 
     @classmethod
     def from_dict(cls, data: Any) -> Verdict:
-        """Read what ``as_dict`` returned; raise ValueError for anything else."""
+        """Read what ``as_dict`` returned, now or before there was ``how``; raise ValueError for anything else."""
         kinds = {"promise": str, "state": str, "sentence": str, "evidence": list, "count": int}
-        if not isinstance(data, dict):
-            raise ValueError(f"a verdict is a mapping, found {data!r:.80}")
-        for key, kind in kinds.items():
-            if not isinstance(data.get(key), kind):
-                raise ValueError(f"{key} of a verdict is a {kind.__name__}, found {data.get(key)!r:.80}")
+        check_types(data, "a verdict", kinds)
         if data["state"] not in get_args(State) or not all(isinstance(one, dict) for one in data["evidence"]):
             raise ValueError(f"the state of a verdict is one of {', '.join(get_args(State))}, its evidence mappings")
-        return cls(**{key: data[key] for key in kinds})
+        how = How.from_dict(data["how"]) if "how" in data else How(data["promise"])
+        return cls(**{key: data[key] for key in kinds}, how=how)
+
+
+def check_types(data: Any, what: str, kinds: Mapping[str, type]) -> None:
+    """Raise ValueError unless data is a mapping with values of these types."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{what} is a mapping, found {data!r:.80}")
+    for key, kind in kinds.items():
+        if not isinstance(data.get(key), kind):
+            raise ValueError(f"{key} of {what}: expected {kind.__name__}, found {data.get(key)!r:.80}")

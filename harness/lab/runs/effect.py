@@ -9,7 +9,7 @@ from math import inf
 from sfusion.fakes.faults import FaultPlan, Rule
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises import Story, Verdict
-from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
+from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How
 from sfusion.harness.lab.scenarios.events import EventPart
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion_tools.wording import counted
@@ -27,7 +27,8 @@ def judge_effect(scenario: Scenario, story: Story) -> list[Verdict]:
 
 def unknown(reasons: list[str]) -> Verdict:
     """Return the verdict for these reasons."""
-    return Verdict(EVERYTHING_TOOK_EFFECT, "unknown", "; ".join(reasons), count=len(reasons))
+    how = How(EVERYTHING_TOOK_EFFECT, "idle", details={"reasons": reasons})
+    return Verdict(EVERYTHING_TOOK_EFFECT, "unknown", "; ".join(reasons), count=len(reasons), how=how)
 
 
 def _idle_rules(scenario: Scenario, story: Story) -> Iterable[str]:

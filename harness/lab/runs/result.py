@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises import Verdict
+from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.tasks import Task
+
+ERROR = "error"
+"""In place of a promise: the run itself failed."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class RunResult:
     """With --twice: where the two runs differ."""
     error: str = ""
     """Why it could not be run."""
+    error_how: How | None = None
+    """The error as data."""
     error_code: int = 0
     """The exit code that the error stands for: it is not a broken promise."""
 
@@ -49,3 +56,15 @@ class RunResult:
         if self.error or self.difference or "broken" in states:
             return "broken"
         return "unknown" if "unknown" in states or "held" not in states else "held"
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an error was raised: file and line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+def how_raised(promise: str, error: BaseException | None, **more: str) -> How:
+    """Return what was raised by type and place, whatever its message; ``promise`` is what stands in place of one."""
+    facts = {"raised": type(error).__name__, "place": place_of(error)} if error is not None else {}
+    return How(promise, "raised", (*facts.items(), *more.items()))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sfusion.fakes.faults.pattern import slow_patterns
-from sfusion.harness.errors import HarnessError, ScenarioError, exit_code_of
+from sfusion.harness.errors import HarnessError, PromisesBroken, ScenarioError, exit_code_of
 from sfusion.harness.lab.journal import Journal, first_difference
 from sfusion.harness.lab.promises import Story
 from sfusion.harness.lab.promises.registry import judge_story
 from sfusion.harness.lab.runs.effect import judge_effect, unknown
-from sfusion.harness.lab.runs.result import RunResult
-from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.runs.trust import check_trusted
+from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
+from sfusion.harness.lab.runs.tasks import Task, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.reading import parse_scenarios, read_scenarios
 from sfusion.harness.lab.spreading import Workers, open_workers
 from sfusion_tools.errors import ConfigError, MissingExtra
 
@@ -58,7 +58,8 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     except (Exception, SystemExit) as error:  # one run that cannot be played must not take the others with it
         head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
         took = time.perf_counter() - began
-        return RunResult(task, head, [], took, error=_sentence(error), error_code=exit_code_of(error))
+        code, how = exit_code_of(error), how_raised(ERROR, error)
+        return RunResult(task, head, [], took, error=_sentence(error), error_how=how, error_code=code)
     story = Story(journal)
     verdicts = [*judge_story(story, scenario.promises), *judge_effect(scenario, story)]
     repeated, difference = None, ""
@@ -73,8 +74,7 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
 def _sentence(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"the run failed with {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+    return f"the run failed with {type(error).__name__}: {error} ({place_of(error)})"
 
 
 def run_all(
@@ -106,3 +106,27 @@ def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
             same = unknown([f"cell `{scenario.cell}` is the same as cell `{other}`"])
             result = replace(result, verdicts=[*result.verdicts, same])
         yield result
+
+
+def run_scenario(source: Path | str | dict[str, Any], *, check: bool = True, **changes: Any) -> list[RunResult]:
+    """Run a scenario in virtual time and return one result for each cell of its matrix; also a fixture of the plugin.
+
+    ``source`` is the path of a file, YAML text or a dict. ``changes`` replace top-level keys (``seed=3``). Raises
+    PromisesBroken unless ``check`` is false. The code and the classes that the source names are run: it is
+    trusted, as everything that a test imports.
+    """
+    if isinstance(source, dict):
+        import yaml
+
+        source = yaml.safe_dump(source, sort_keys=False)
+    is_text = isinstance(source, str) and "\n" in source
+    if is_text:
+        cells = parse_scenarios(str(source), file="<scenario>")
+    else:
+        cells = read_scenarios(Path(source))
+        find_modules_beside([Path(source)])
+    results = list(run_all(Task(cell.changed(**changes) if changes else cell, "sim", trusted=True) for cell in cells))
+    broken = next((result for result in results if not result.ok), None)
+    if check and broken is not None:
+        raise PromisesBroken(broken)
+    return results

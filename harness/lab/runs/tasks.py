@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.errors import ScenarioError
+from sfusion.harness.errors import ScenarioError, Untrusted
 from sfusion.harness.lab.runs.keyword import read_keyword
 from sfusion.harness.lab.scenarios.library import is_bundled
 from sfusion.harness.lab.scenarios.model import Scenario, World, is_own
 from sfusion.harness.lab.scenarios.reading import read_files
 from sfusion.harness.lab.scenarios.real_programs import needs_fake
 from sfusion.harness.lab.scenarios.secrets import HIDDEN
+from sfusion_tools.tool_registry import load_class
 
 _LONGEST_NAME = 255
 """Of a file, in bytes, on common file systems."""
@@ -29,7 +31,7 @@ class Task:
     world: World
     file: Path | None = None
     trusted: bool = False
-    """May it run the code and the classes that its file names? See ``sfusion.harness.lab.runs.trust``."""
+    """May it run the code and the classes that its file names? See ``check_trusted``."""
     tools_given: bool = False
     """Its tools were named by the user, not by its file."""
 
@@ -141,3 +143,38 @@ def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[s
             taken = {key: value for key, value in stated.items() if key in config and HIDDEN not in str(value)}
         merged.append({**entry, "config": {**config, **taken}})
     return merged
+
+
+def check_trusted(tasks: Iterable[Task]) -> None:
+    """Raise Untrusted if a task would run the code or the classes that a file names which the user does not trust."""
+    problems: dict[str, None] = {}
+    for task in tasks:
+        if task.trusted:
+            continue
+        for path, what, place in task.scenario.runs():
+            if path[0] == "tools" and task.tools_given:
+                continue
+            key = ".".join(map(str, path))
+            found = place or task.name
+            problems[f"{found}: {key}: this would {what}; if you trust the file, add --trust"] = None
+    if problems:
+        raise Untrusted(list(problems))
+
+
+def find_modules_beside(files: Iterable[Path]) -> None:
+    """Let modules in the folders of these files, which must be trusted, be imported; new processes inherit that."""
+    for folder in dict.fromkeys(str(file.resolve().parent) for file in files):
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def check_classes(tasks: Iterable[Task]) -> None:
+    """Import every tool class once, so that a wrong name is reported before anything runs; raise ConfigError."""
+    named: dict[str, str] = {}
+    for task in tasks:
+        if isinstance(task.scenario.tools, list):
+            for number, entry in enumerate(task.scenario.tools):
+                if not is_own(entry):
+                    named.setdefault(str(entry.get("class_name")), f"tools[{number}]")
+    for name, place in named.items():
+        load_class(f"{place} ({name})", name)

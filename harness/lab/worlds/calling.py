@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.harness.lab.journal import SHOWN, Event
-from sfusion.harness.lab.promises.cut_marks import cut_marks
+from sfusion.harness.lab.promises.output import cut_marks
 from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome

@@ -302,7 +302,7 @@ def note_never_made(recorder: Recorder, called: Event) -> None:
 
 def note_stuck(journal: Journal, error: WorldError) -> None:
     """Record that the run could not go on."""
-    journal.note(journal.last_time, "world", "stuck", text=str(error))
+    journal.note(journal.last_time, "world", "stuck", text=str(error), raised=type(error).__name__)
 
 
 async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:

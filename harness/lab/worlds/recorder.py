@@ -95,7 +95,8 @@ class LogHandler(logging.Handler):
         self._recorder = recorder
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage())
+        place = {"place": f"{record.filename}:{record.lineno}"} if record.levelno >= logging.ERROR else {}
+        self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage(), **place)
 
 
 @contextmanager

@@ -13,19 +13,16 @@ from typing import Any
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs import Task, read_tasks, write_run
-from sfusion.harness.lab.runs.tool_classes import check_classes, find_modules_beside
-from sfusion.harness.lab.runs.trust import check_trusted
+from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import is_own
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.reports import RunReport, write_page
-from sfusion.harness.search.hunt.case import HANG, play_case, run_bounded, scenario_of
+from sfusion.harness.search.hunt.case import HANG, LOGGED, play_case, run_bounded, scenario_of
 from sfusion.harness.search.hunt.corpus import Corpus
-from sfusion.harness.search.hunt.findings import LOGGED
 from sfusion.harness.search.hunt.generate import valid
 from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
-from sfusion.harness.search.hunt.page import render_hunt
-from sfusion.harness.search.hunt.progress import HuntReporter
+from sfusion.harness.search.hunt.telling import HuntReporter, render_hunt
 from sfusion.harness.search.shrink import Budget, Reproduces, shrink
 from sfusion_tools.wording import counted
 
@@ -89,7 +86,7 @@ def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Tools | None, options: 
                 shown.found(one)
             fresh += found
             done = played if options.cases else round(shown.seconds)
-            shown.batch_ended(hunt, played, done, [result.slowest for _, result in results])
+            shown.batch_ended(hunt, played, done)
             if found and options.stop:
                 break
         rate = played / max(shown.seconds, 1e-9)
@@ -148,7 +145,7 @@ def _write_run(one: Found, tools: Tools | None, options: HuntOptions) -> Path | 
     """Shrink the first case that showed a finding, and write its run."""
     if options.out is None:
         return None
-    failure = one.finding.failure
+    failure = one.finding
     scenario = scenario_of(one.case, tools)
     # A case may show several findings, and each is shrunk to a run of its own.
     scenario = scenario.changed(scenario=f"{scenario.scenario}-{failure.promise.replace('_', '-')}")
@@ -167,7 +164,7 @@ def _print_end(
 ) -> None:
     shown.print()
     rows = [
-        (str(one.count), one.finding.failure.promise, one.finding.sentence, str(one.case.number))
+        (str(one.count), one.finding.promise, one.finding.sentence, str(one.case.number))
         for one in sorted(hunt.found.values(), key=lambda one: -one.count)
     ]
     if rows:

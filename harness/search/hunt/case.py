@@ -11,27 +11,31 @@ import logging
 import signal
 import sys
 import threading
-import time
-import traceback
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from sfusion.harness.errors import HarnessError, Untrusted
-from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises.registry import judge_timed
-from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises.registry import judge
+from sfusion.harness.lab.promises.verdict import How, Verdict
+from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, merged_tools
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.search.hunt.coverage import behaviour, strikes_of
 from sfusion.harness.search.hunt.expectations import horizon_of, promises_of
-from sfusion.harness.search.hunt.findings import HuntFinding, findings_in
 from sfusion.harness.search.hunt.generate import Data, named
-from sfusion.harness.search.shrink.failure import ERROR, Failure
+from sfusion.harness.search.shrink.failure import Failure, failures_of
 
+LOGGED = "error_logged"
+"""In place of a promise: tool, fake or harness logged an error, or raised where nobody could catch it."""
+_UNCLOSED = "unclosed"
+_LENGTH = 3
+"""Of the sequences of events that count as a behaviour."""
+_DETAILS = ("kind", "phase", "status", "outcome", "raised", "level", "ended_by")
+"""Keys that make an event another behaviour; ids, times and texts do not."""
 REAL_SECONDS = 60
 """Real time after which a case counts as hanging; a usual one takes some hundredths of a second."""
 
@@ -64,9 +68,8 @@ class HuntCase:
 class HuntResult:
     """What a case showed."""
 
-    number: int
-    digest: str
-    findings: list[HuntFinding]
+    findings: list[Failure]
+    """What broke, each failure once."""
     behaviour: frozenset[str]
     strikes: frozenset[tuple[str, str]]
     states: dict[str, str] = field(default_factory=dict)
@@ -74,9 +77,6 @@ class HuntResult:
     outcomes: dict[str, int] = field(default_factory=dict)
     events: frozenset[str] = frozenset()
     """Events of the world that happened."""
-    seconds: float = 0.0
-    slowest: tuple[str, float] = ("", 0.0)
-    """The promise that took longest to judge."""
 
 
 def digest_of(data: Data) -> str:
@@ -102,15 +102,14 @@ class TooLong(KeyboardInterrupt):
     """Raised where a case has used up its real time. Tools may catch any Exception, and asyncio those of a task."""
 
 
-HANG = Failure(ERROR, "TooLong: no end in time")
+HANG = Failure(How(ERROR, "raised", (("raised", TooLong.__name__),)))
 """How a case fails that used up its real time."""
 
 
 def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> HuntResult:
     """Play and judge one case."""
-    began = time.perf_counter()
     scenario = scenario_of(case, tools)
-    logged: list[str] = []
+    logged: list[Failure] = []
     gc.freeze()  # the collection below looks only at what the case has made
     with _listening(logged):
         few = scenario.changed(promises=["every_call_ends_once"])  # all are judged below
@@ -121,26 +120,19 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
         gc.collect()
     journal = result.journal
     if any(event["event"] == "worker_died" for event in journal.events):
-        logged = [text for text in logged if "Unclosed" not in text]  # the dead close nothing
+        logged = [one for one in logged if one.how.kind != _UNCLOSED]  # the dead close nothing
     if result.error:
         logged = []  # what it left behind
-    result, times = _judged(result, scenario)
+    result = _judged(result, scenario)
     verdicts = result.verdicts
-    outcomes: dict[str, int] = {}
-    for event in journal.events:
-        if event["event"] == "returned" and event.get("outcome"):
-            outcomes[event["outcome"]] = outcomes.get(event["outcome"], 0) + 1
+    outcomes = Counter(one["outcome"] for one in journal.events if one["event"] == "returned" and one.get("outcome"))
     return HuntResult(
-        case.number,
-        case.digest,
-        findings_in(result, logged),
+        list(dict.fromkeys([*failures_of(result), *_errors_in(journal), *logged])),
         behaviour(journal, verdicts),
         strikes_of(journal),
         {verdict.promise: verdict.state for verdict in verdicts},
         outcomes,
         frozenset(event["event"] for event in journal.events if event["source"] == "world"),
-        time.perf_counter() - began,
-        max(times.items(), key=lambda item: item[1], default=("", 0.0)),
     )
 
 
@@ -161,42 +153,92 @@ def _run_bounded(task: Task) -> RunResult:
     except (Exception, TooLong) as problem:
         scenario = task.scenario
         head = Journal.begin(scenario=scenario.scenario, cell="", seed=scenario.seed, world="sim")
-        return RunResult(task, head, [], 0.0, error=_sentence(problem))
+        return RunResult(task, head, [], 0.0, error=_sentence(problem), error_how=_how(problem))
 
 
-def _judged(result: RunResult, scenario: Scenario) -> tuple[RunResult, dict[str, float]]:
-    """Return the result with the verdicts on every promise, and the seconds that each took."""
+def _judged(result: RunResult, scenario: Scenario) -> RunResult:
+    """Return the result with the verdicts on every promise; what a promise raises is the error of the result."""
     if result.error:
-        return result, {}
+        return result
     try:
-        verdicts, times = judge_timed(result.journal, scenario.promises)
+        return replace(result, verdicts=judge(result.journal, scenario.promises))
     except Exception as problem:
-        return replace(result, verdicts=[], error=_sentence(problem)), {}
-    return replace(result, verdicts=verdicts), times
+        return replace(result, verdicts=[], error=_sentence(problem), error_how=_how(problem))
 
 
 def _sentence(problem: BaseException) -> str:
     text = f"{type(problem).__name__}: {problem}"
     if isinstance(problem, HarnessError | TooLong):
         return text
-    place = traceback.extract_tb(problem.__traceback__)[-1]
-    return f"{text} ({Path(place.filename).name}:{place.lineno})"
+    return f"{text} ({place_of(problem)})"
+
+
+def _how(problem: BaseException) -> How:
+    return HANG.how if isinstance(problem, TooLong) else how_raised(ERROR, problem)
+
+
+def _errors_in(journal: Journal) -> Iterator[Failure]:
+    """Yield the errors that our own code logged; the place tells them apart."""
+    for one in journal.events:
+        if one["event"] == "log" and one.get("level") == "error":
+            yield Failure(How(LOGGED, "logged", (("place", one.get("place", "")),)), one["text"])
+
+
+def behaviour(journal: Journal, verdicts: Iterable[Verdict]) -> frozenset[str]:
+    """Return what a run showed, as short texts."""
+    sequences: dict[str, list[str]] = {}
+    strikes: set[str] = set()
+    for event in journal.events:
+        token = _token(event)
+        for key in ("call", "permit", "rollout"):
+            if (name := event.get(key)) is not None:
+                sequences.setdefault(f"{key} {name}", [key]).append(token)
+        if event["source"] == "world" and "call" not in event:
+            sequences.setdefault("world", ["world"]).append(token)
+        if event["event"] == "strike":
+            strikes.add(f"{event.get('kind', 'engine')}@{event.get('phase', '-')}")
+    found = {gram for tokens in sequences.values() for gram in _grams(tokens)}
+    found |= {f"promise {one.promise} {one.state} {strike}" for one in verdicts for strike in strikes or {"-"}}
+    return frozenset(found)
+
+
+def _token(event: Event) -> str:
+    details = [str(event[key]) for key in _DETAILS if event.get(key) is not None]
+    return ":".join([str(event["event"]), *details])
+
+
+def _grams(tokens: Sequence[str]) -> Iterator[str]:
+    for start in range(max(1, len(tokens) - _LENGTH + 1)):
+        yield " ".join(tokens[start : start + _LENGTH])
+
+
+def strikes_of(journal: Journal) -> frozenset[tuple[str, str]]:
+    """Return the faults that struck, each with its phase."""
+    return frozenset(
+        (one["kind"], one["phase"]) for one in journal.events if one["event"] == "strike" and "kind" in one
+    )
 
 
 class _Collector(logging.Handler):
-    def __init__(self, logged: list[str]) -> None:
+    def __init__(self, logged: list[Failure]) -> None:
         super().__init__(logging.ERROR)
         self._logged = logged
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage().splitlines()[0]
-        if record.exc_info and record.exc_info[1] is not None:
-            text += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-        self._logged.append(f"{record.name}: {text}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            how = how_raised(LOGGED, error, logger=record.name)
+            text += f": {type(error).__name__}: {error}"
+        else:
+            # The words are those of asyncio and aiohttp, which log all of this at one place.
+            kind = _UNCLOSED if text.startswith("Unclosed") else "logged"
+            how = How(LOGGED, kind, (("logger", record.name), ("message", text)))
+        self._logged.append(Failure(how, f"{record.name}: {text}"))
 
 
 @contextmanager
-def _listening(logged: list[str]) -> Iterator[None]:
+def _listening(logged: list[Failure]) -> Iterator[None]:
     """Collect errors that asyncio and aiohttp only log, and exceptions that nobody can raise."""
     handler, hook = _Collector(logged), sys.unraisablehook
     loggers = [logging.getLogger(name) for name in ("asyncio", "aiohttp")]
@@ -206,7 +248,11 @@ def _listening(logged: list[str]) -> Iterator[None]:
         logger.propagate = False
 
     def unraisable(found: Any) -> None:
-        logged.append(f"unraisable: {type(found.exc_value).__name__}: {found.exc_value}")
+        error = found.exc_value
+        how = how_raised(LOGGED, error)
+        if isinstance(error, ResourceWarning):
+            how = replace(how, kind=_UNCLOSED)
+        logged.append(Failure(how, f"unraisable: {type(error).__name__}: {error}"))
 
     sys.unraisablehook = unraisable
     try:

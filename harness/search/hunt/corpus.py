@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, Self
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
 from sfusion.harness.folder_lock import lock_folder
+from sfusion.harness.lab.promises.verdict import How
 from sfusion.harness.search.hunt.case import HuntCase, HuntResult
-from sfusion.harness.search.hunt.findings import HuntFinding
-from sfusion.harness.search.hunt.hunt import Found, Hunt, Tally
+from sfusion.harness.search.hunt.hunt import Hunt, Tally
 from sfusion.harness.search.shrink import Failure
 from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, parse_json, read_bounded
 
@@ -77,7 +77,7 @@ class Corpus:
                 if case.number in kept:
                     line["behaviour"] = sorted(result.behaviour)
                 if result.findings:
-                    line["findings"] = [[one.failure.promise, one.failure.how, one.sentence] for one in result.findings]
+                    line["findings"] = [{"how": one.how.as_dict(), "sentence": one.sentence} for one in result.findings]
                 file.write(json.dumps(line) + "\n")
         state = {"version": _VERSION, "seed": hunt.seed, "tools": self._tools, "tally": _data(hunt.tally)}
         write_file(self._folder / STATE, json.dumps(state, indent=1) + "\n")
@@ -113,12 +113,15 @@ def _learn(hunt: Hunt, line: dict[str, Any]) -> None:
     if "behaviour" in line:
         hunt.covered.update(line["behaviour"])
         hunt.corpus.append(case)
-    for promise, how, sentence in line.get("findings", ()):
-        failure = Failure(promise, how)
-        if failure in hunt.found:
-            hunt.found[failure].count += 1
-        else:
-            hunt.found[failure] = Found(HuntFinding(failure, sentence), case)
+    for one in line.get("findings", ()):
+        hunt.add(_finding(one), case)
+
+
+def _finding(data: Any) -> Failure:
+    if isinstance(data, list):  # written before findings had `how`: a sentence without its numbers stood for it
+        promise, words, sentence = data
+        return Failure(How(str(promise), "", (("words", str(words)),)), str(sentence))
+    return Failure(How.from_dict(data["how"]), str(data["sentence"]))
 
 
 def _data(tally: Tally) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.harness.search.hunt.case import HuntCase, HuntResult, digest_of
-from sfusion.harness.search.hunt.findings import HuntFinding
 from sfusion.harness.search.hunt.generate import Data, generate
 from sfusion.harness.search.hunt.mutate import mutate
 from sfusion.harness.search.shrink import Failure
@@ -38,7 +37,7 @@ class Start:
 class Found:
     """A finding, the first case that showed it, and how many did."""
 
-    finding: HuntFinding
+    finding: Failure
     case: HuntCase
     count: int = 1
 
@@ -109,14 +108,18 @@ class Hunt:
             self.seen.add(digest_of(case.data))
             self.tally.add(result)
             for finding in result.findings:
-                known = self.found.get(finding.failure)
-                if known is not None:
-                    known.count += 1
-                    continue
-                self.found[finding.failure] = Found(finding, case)
-                fresh.append(self.found[finding.failure])
+                if self.add(finding, case):
+                    fresh.append(self.found[finding])
             if not result.behaviour <= self.covered:
                 self.covered |= result.behaviour
                 self.corpus.append(case)
         self.tally.growth.append((self.tally.cases, len(self.covered)))
         return fresh
+
+    def add(self, finding: Failure, case: HuntCase) -> bool:
+        """Count a finding of a case; return whether it is the first of its kind."""
+        if finding in self.found:
+            self.found[finding].count += 1
+            return False
+        self.found[finding] = Found(finding, case)
+        return True

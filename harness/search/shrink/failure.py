@@ -1,58 +1,99 @@
-"""What broke and how: the signature by which two failures count as the same."""
+"""What broke and how, and whether a smaller scenario still shows it: the same failure, which a right tool has not."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
-from sfusion.harness.lab.promises import Verdict
-from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.errors import HarnessError
+from sfusion.harness.lab.promises.verdict import How, Verdict
+from sfusion.harness.lab.runs.result import ERROR, RunResult
+from sfusion.harness.lab.runs.runner import run_one
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks
+from sfusion.harness.lab.scenarios.model import Scenario, check_tool_keys
+from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
+from sfusion_tools.errors import SfusionError
+from sfusion_tools.sandbox.config import SandboxToolConfig
 
-ERROR, STUCK = "error", "stuck"
-"""In place of a promise: the run itself failed, or could not go on."""
+STUCK = "stuck"
+"""In place of a promise: the run could not go on."""
 
-_MORE = re.compile(r" \(and [0-9,]+ more\)$")
-_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|(?<![a-z])'(?:[^'\\]|\\.)*'")
-_PARENTHESIS = re.compile(r" ?\([^()]*\)| ?\{[^{}]*\}")
-_PROMISED = re.compile(r"[,;] (?:promised|at (?:most|least) [0-9]+ promised).*")
-_NUMBERED = re.compile(r"[^\s,;:]*[0-9][^\s,;:]*")
-_LISTED = re.compile(r"#(?:(?:,| and|, and) #)+")
-_PLURAL = re.compile(r"(# (?:attempt|call|caller|character|request|time|token))s\b")
-_PLACE = re.compile(r"\(([\w.]+:[0-9]+)\)$")
+Run = Callable[[Task], RunResult]
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """A promise and how it broke, without ids and numbers."""
+    """Something that broke. Two are the same if they broke in the same way, whatever their sentences say."""
 
-    promise: str
-    how: str
+    how: How
+    sentence: str = field(default="", compare=False)
+
+    @property
+    def promise(self) -> str:
+        return self.how.promise
 
     def __str__(self) -> str:
-        return f"{self.promise}: {self.how}"
+        return f"{self.promise}: {self.sentence}"
+
+
+def failure_of(verdict: Verdict) -> Failure:
+    return Failure(verdict.how, verdict.sentence)
 
 
 def failures_of(result: RunResult) -> list[Failure]:
     """Return every failure of a run, each once; promises that are unknown are none."""
-    found = [failure_of(verdict) for verdict in result.verdicts if verdict.state == "broken"]
+    found = [failure_of(one) for one in result.verdicts if one.state == "broken"]
     if result.error:
-        place = _PLACE.search(result.error)
-        found.append(Failure(ERROR, _how(result.error) + (f" at {place[1]}" if place else "")))
+        found.append(Failure(result.error_how or How(ERROR), result.error))
     stuck = next((one for one in result.journal.events if one["event"] == "stuck"), None)
     if stuck is not None:
-        found.append(Failure(STUCK, _how(stuck["text"])))
+        found.append(Failure(How(STUCK, "raised", (("raised", stuck.get("raised", "")),)), stuck["text"]))
     return list(dict.fromkeys(found))
 
 
-def failure_of(verdict: Verdict) -> Failure:
-    """Return the signature of a broken promise: what a tool raised by type and place, all else by its sentence."""
-    raised = next((one for one in reversed(verdict.evidence) if one.get("raised")), None)
-    if verdict.promise == "tool_never_raises" and raised is not None:
-        return Failure(verdict.promise, f"{raised['raised']} at {raised.get('raised_at', 'an unknown place')}")
-    return Failure(verdict.promise, _how(verdict.sentence))
+class Reproduces:
+    """Says whether a scenario fails in the same way, while a right tool passes.
+
+    Without the right tool, a promise such as `{ok: all}` would be "broken in the same way" by a sandbox that never
+    works, and shrinking would lead there. The right tool is ours for a run of another class, and the reference tool for
+    a run of ours. Where it fails too in the scenario to shrink, it is not asked. The code and the classes that the
+    scenario names are run: whether to trust them must be decided before.
+    """
+
+    def __init__(self, scenario: Scenario, failure: Failure, *, run: Run = run_one) -> None:
+        self.failure = failure
+        self._run = run
+        self._control = self._passes(scenario)
+
+    def __call__(self, scenario: Scenario) -> bool:
+        if not any(one == self.failure for one in _failures(self._run, scenario)):
+            return False
+        return not self._control or self._passes(scenario)
+
+    def _passes(self, scenario: Scenario) -> bool:
+        """Does a right tool keep the promise?"""
+        return all(one.promise != self.failure.promise for one in _failures(run_one, with_right_tool(scenario)))
 
 
-def _how(sentence: str) -> str:
-    text = _QUOTED.sub("…", _MORE.sub("", sentence))
-    text = _PROMISED.sub("", _PARENTHESIS.sub("", text))
-    return _PLURAL.sub(r"\1", _LISTED.sub("#", _NUMBERED.sub("#", text))).strip()
+def with_right_tool(scenario: Scenario) -> Scenario:
+    """Return the scenario with a right tool of another class, with the settings that it knows."""
+    if scenario.own_config is not None:
+        return adapt_tasks([Task(scenario, "sim")], tools=tool_config(GoodTool))[0].scenario
+    assert isinstance(scenario.tools, list)
+    given: dict[str, Any] = scenario.tools[0].get("config") or {}
+    config: dict[str, Any] = {}
+    for key, value in given.items():
+        field = SandboxToolConfig.model_fields.get(key)
+        if field is not None and value != field.default:
+            with suppress(ValueError):  # another class may mean something else by it
+                check_tool_keys({**config, key: value})
+                config[key] = value
+    return scenario.changed(tools=config)
+
+
+def _failures(run: Run, scenario: Scenario) -> list[Failure]:
+    with suppress(HarnessError, SfusionError):
+        return failures_of(run(Task(scenario, "sim", trusted=True)))
+    return []

@@ -379,3 +379,23 @@ class GoodTool:
 def _jitter(request: PeerRequest, number: int = 0) -> float:
     """Return a number from 0 to 1, another for each call and attempt."""
     return zlib.crc32(f"{request.call} {request.code} {number}".encode()) / 2**32
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "code_interpreter",
+        "description": "Runs code and returns what it prints.",
+        "parameters": {
+            "type": "object",
+            "properties": {"code": {"type": "string", "description": "the program"}},
+            "required": ["code"],
+        },
+    },
+}
+
+
+def tool_config(tool: type[GoodTool], *, states_outcomes: bool = True) -> list[dict[str, Any]]:
+    """Return the entries of a tool config with one tool."""
+    config = {**DEFAULTS, "sandbox_fusion_url": ["http://sandbox.invalid"], "states_outcomes": states_outcomes}
+    return [{"class_name": f"{tool.__module__}.{tool.__qualname__}", "config": config, "tool_schema": SCHEMA}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,13 +46,20 @@ class _Exhausted(Exception):
     """The budget is used up."""
 
 
+def played_deviations(scenario: Scenario) -> list[list[int]]:
+    """Play a scenario in world sim and return where its schedule deviated from first in, first out."""
+    from sfusion.harness.lab.worlds import sim
+
+    last = sim.run(scenario).events[-1]
+    return [list(pair) for pair in last["deviations"]]
+
+
 def shrink(
     scenario: Scenario,
     same_failure: SameFailure,
     budget: Budget = _DEFAULT_BUDGET,
     *,
-    deviations: Deviations | None = None,
-    reductions: Iterable[Reduction] = REDUCTIONS,
+    deviations: Deviations = played_deviations,
     on_case: Callable[[int, Scenario], None] = lambda cases, smallest: None,
 ) -> Shrunk:
     """Return the smallest scenario for which ``same_failure`` is true, which it is for ``scenario``.
@@ -61,23 +68,14 @@ def shrink(
     in world sim. ``on_case`` is called after each run.
     """
     search = _Search(scenario, same_failure, budget, on_case)
-    steps = tuple(reductions)
     try:
-        search.reduce(steps)
+        search.reduce()
         if is_seeded(search.data):
-            search.spell_out(deviations or played_deviations)
-            search.reduce(steps)
+            search.spell_out(deviations)
+            search.reduce()
     except _Exhausted:
         return Shrunk(search.smallest, search.cases, finished=False)
     return Shrunk(search.smallest, search.cases, finished=True)
-
-
-def played_deviations(scenario: Scenario) -> list[list[int]]:
-    """Play a scenario in world sim and return where its schedule deviated from first in, first out."""
-    from sfusion.harness.lab.worlds import sim
-
-    last = sim.run(scenario).events[-1]
-    return [list(pair) for pair in last["deviations"]]
 
 
 class _Search:
@@ -93,12 +91,12 @@ class _Search:
         self._began = time.monotonic()
         self._seen = {_key(self.data)}
 
-    def reduce(self, reductions: tuple[Reduction, ...]) -> None:
+    def reduce(self) -> None:
         """Apply reductions until none of them leads any further."""
         going = True
         while going:
             going = False
-            for reduction in reductions:
+            for reduction in REDUCTIONS:
                 while self._step(reduction):
                     going = True
 

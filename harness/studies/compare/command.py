@@ -32,10 +32,8 @@ def compare(
     from sfusion.harness.commandline.json_answer import is_stdout, write_json
     from sfusion.harness.reports.files import check_file
     from sfusion.harness.studies.compare.comparison import compare_runs
-    from sfusion.harness.studies.compare.page import render_comparison
     from sfusion.harness.studies.compare.reading import paired_folders, read_recorded
-    from sfusion.harness.studies.compare.reporter import CompareReporter
-    from sfusion.harness.studies.compare.telling import as_dict
+    from sfusion.harness.studies.compare.telling import CompareReporter, as_dict, render_comparison
 
     to_stdout = is_stdout(json_file)
     check_file("--html", html)

@@ -28,10 +28,6 @@ class RecordedRun:
     verdicts: Sequence[Verdict]
 
     @property
-    def states(self) -> dict[str, str]:
-        return {verdict.promise: verdict.state for verdict in self.verdicts}
-
-    @property
     def deterministic(self) -> bool:
         return bool(self.journal.header["world"] == "sim")
 
@@ -93,6 +89,8 @@ class RunComparison:
         better = [change.what for change in self.promises if _rank_change(change) < 0]
         said = [f"worse: {', '.join(worse)}"] if worse else []
         said += [f"better: {', '.join(better)}"] if better else []
+        otherwise = [change.what for change in self.promises if change.before == change.after]
+        said += [f"broken in another way: {', '.join(otherwise)}"] if otherwise else []
         said += [] if said else ["the same verdicts"]
         moved = f"{len(self.calls)} of {len(Story(self.after.journal).calls)} calls ended differently"
         return "; ".join([*said, moved if self.calls else "every call ended as before"])
@@ -125,9 +123,14 @@ def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
 
 
 def _promise_changes(before: RecordedRun, after: RecordedRun) -> Iterator[RunChange]:
-    sentences = {verdict.promise: verdict.sentence for verdict in after.verdicts}
-    for change in _different(before.states, after.states):
-        yield RunChange(change.what, change.before, change.after, sentences.get(change.what, ""))
+    """Yield the promises whose state changed, and those that are broken in another way than before."""
+    old, new = ({verdict.promise: verdict for verdict in run.verdicts} for run in (before, after))
+    for name in dict.fromkeys((*old, *new)):
+        was, now = old.get(name), new.get(name)
+        if was is None or now is None or was.state != now.state:
+            yield RunChange(name, was and was.state, now and now.state, "" if now is None else now.sentence)
+        elif now.state == "broken" and was.how != now.how and was.how.kind:  # older files do not say how
+            yield RunChange(name, was.state, now.state, now.sentence)
 
 
 def _different(before: Mapping[str, Any], after: Mapping[str, Any], missing: Any = None) -> Iterator[RunChange]:

@@ -1,14 +1,17 @@
-"""A comparison in words, for the terminal, the page and JSON."""
+"""A comparison for people and programs: on the terminal, as a page and as JSON."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TextIO
 
 from sfusion.harness.lab.journal import Event
+from sfusion.harness.reports.html import render_page
 from sfusion.harness.studies.compare.comparison import FirstDifference, RunChange, RunComparison
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
 
 SHOWN = 5
 """Changes of one kind that are shown; JSON has all of them."""
@@ -53,6 +56,53 @@ def as_dict(one: RunComparison) -> dict[str, Any]:
         **{kind: [asdict(change) for change in getattr(one, kind)] for kind in kinds},
         "first": None if one.first is None else asdict(one.first),
     }
+
+
+def render_comparison(found: Sequence[RunComparison], before: str, after: str) -> str:
+    """Return the page. It loads nothing, and no script runs on it but its own."""
+    worse, same = sum(one.worse for one in found), sum(one.same for one in found)
+    ordered = sorted(found, key=lambda one: (not one.worse, one.same))
+    return render_page(
+        "compare.html.j2",
+        headline=f"{counted(worse, 'run')} got worse" if worse else "No promise got worse",
+        before=before,
+        after=after,
+        facts=[("runs", str(len(found))), ("the same", str(same)), ("changed", str(len(found) - same))],
+        runs=[(one, sections(one)) for one in ordered],
+    )
+
+
+class CompareReporter(ProgressReporter):
+    """Prints each run that changed, and one line about all of them."""
+
+    def __init__(self, out: TextIO, total: int) -> None:
+        super().__init__(out, total, "comparing")
+
+    def compared(self, number: int) -> None:
+        self.progress(number)
+
+    def finish(self, found: Sequence[RunComparison], gone: Sequence[str], new: Sequence[str]) -> None:
+        for one in found:
+            if not one.same or len(found) == 1:
+                self._print_one(one)
+        for names, where in ((gone, "first"), (new, "second")):
+            if names:
+                self.print(f"only in the {where} folder: {', '.join(names)}", "yellow")
+        worse, same = sum(one.worse for one in found), sum(one.same for one in found)
+        if len(found) > 1:
+            text = f"{counted(len(found), 'run')}: {same} the same, {len(found) - same} changed, {worse} worse"
+            self.print(text, "bold red" if worse else "green")
+
+    def _print_one(self, one: RunComparison) -> None:
+        name = one.before.name if one.before.name == one.after.name else f"{one.before.name} -> {one.after.name}"
+        self.print(f"{name}: {one.sentence}", "bold red" if one.worse else "bold")
+        if one.before.journal.header["scenario"] != one.after.journal.header["scenario"]:
+            self.print("  these are runs of different scenarios: calls are matched by their ids", "yellow")
+        for heading, lines in sections(one):
+            self.print(f"  {heading}")
+            for line in lines:
+                self.print(f"    {line}", "red" if line.startswith("- ") else "green" if line.startswith("+ ") else "")
+        self.print()
 
 
 def _listed(changes: Sequence[RunChange]) -> list[str]:

@@ -35,9 +35,8 @@ def history(
     from sfusion.harness.commandline.json_answer import is_stdout, write_json
     from sfusion.harness.reports.files import check_file
     from sfusion.harness.reports.line_chart import svg_file
-    from sfusion.harness.studies.history.page import charts, render_history
-    from sfusion.harness.studies.history.reporter import HistoryReporter
-    from sfusion.harness.studies.history.selecting import read_histories
+    from sfusion.harness.studies.history.store import read_histories
+    from sfusion.harness.studies.history.telling import HistoryReporter, charts, render_history
 
     found = read_histories(out, scenarios or [])
     to_stdout = is_stdout(json_file)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from sfusion.harness.lab.figures import figures_of
+from sfusion.harness.lab.promises.verdict import check_types
 from sfusion.harness.lab.runs.result import RunResult
 from sfusion_tools._version import __version__
 
@@ -30,6 +32,8 @@ class HistoryRecord:
     promises: dict[str, str] = field(default_factory=dict)
     """The state of each verdict."""
     figures: dict[str, Any] = field(default_factory=dict)
+    broken: dict[str, Any] = field(default_factory=dict)
+    """How each broken promise broke, without details; empty in records written before verdicts said so."""
 
     @classmethod
     def of_result(cls, result: RunResult, *, run: int, now: datetime, commit: str) -> HistoryRecord:
@@ -45,6 +49,7 @@ class HistoryRecord:
             result.digest,
             {verdict.promise: verdict.state for verdict in result.verdicts},
             {key: figures[key] for key in (*_FIGURES, "refused", "wasted")},
+            {one.promise: [one.how.kind, dict(one.how.identity)] for one in result.verdicts if one.state == "broken"},
         )
 
     @classmethod
@@ -52,12 +57,9 @@ class HistoryRecord:
         """Read what ``as_dict`` returned; raise ValueError for anything else."""
         kinds = {"run": int, "time": str, "commit": str, "sfusion": str, "world": str, "seed": int, "state": str}
         kinds |= {"journal_digest": str, "promises": dict, "figures": dict}
-        if not isinstance(data, dict):
-            raise ValueError(f"a record is a mapping, found {data!r:.80}")
-        for key, kind in kinds.items():
-            if not isinstance(data.get(key), kind):
-                raise ValueError(f"{key} of a record: expected {kind.__name__}, found {data.get(key)!r:.80}")
-        return cls(**{key: data[key] for key in kinds})
+        check_types(data, "a record", kinds)
+        check_types(data := {"broken": {}, **data}, "a record", {"broken": dict})
+        return cls(**{key: data[key] for key in (*kinds, "broken")})
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,3 +68,16 @@ class HistoryRecord:
         """Return a figure; None if this record has no such number."""
         found = self.figures.get(name)
         return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
+
+
+def current_commit() -> str:
+    """Return the short commit; empty outside a git repository.
+
+    Whether files were changed is not asked: that would run what the configuration of a stranger's repository names.
+    """
+    command = ["git", "rev-parse", "--short=10", "--verify", "--quiet", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

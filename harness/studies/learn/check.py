@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.runs.python import run_scenario
+from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.studies.learn.figures import Comparison, compare, compare_courses
 from sfusion.harness.studies.learn.learned import Learned, learn
 

@@ -12,9 +12,14 @@ from typing import Any
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.json_answer import is_stdout, write_json
 from sfusion.harness.errors import BadOption, ScenarioError
-from sfusion.harness.lab.runs.tasks import Task, read_tasks, select_tasks
-from sfusion.harness.lab.runs.tool_classes import check_classes, find_modules_beside
-from sfusion.harness.lab.runs.trust import check_trusted
+from sfusion.harness.lab.runs.tasks import (
+    Task,
+    check_classes,
+    check_trusted,
+    find_modules_beside,
+    read_tasks,
+    select_tasks,
+)
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.lab.spreading import open_workers

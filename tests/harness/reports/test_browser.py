@@ -11,10 +11,10 @@ from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
-from sfusion.harness.studies.compare.page import render_comparison
-from sfusion.harness.studies.history.page import render_history
+from sfusion.harness.studies.compare.telling import render_comparison
 from sfusion.harness.studies.history.record import HistoryRecord
-from sfusion.harness.studies.history.selecting import ScenarioHistory
+from sfusion.harness.studies.history.store import ScenarioHistory
+from sfusion.harness.studies.history.telling import render_history
 from sfusion.harness.studies.sweep.axes import Axis
 from sfusion.harness.studies.sweep.grid import Grid, GridSample, Measured
 from sfusion.harness.studies.sweep.page import render_sweep

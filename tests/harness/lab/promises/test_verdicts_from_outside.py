@@ -13,8 +13,7 @@ from sfusion.harness.lab.runs import run_one
 from sfusion.harness.lab.runs.tasks import adapt_tasks, read_tasks
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.worlds import sim
-from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerResult
-from sfusion.harness.search.shrink.tool_config import tool_config
+from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerResult, tool_config
 from sfusion_tools.sandbox import tool as tool_module
 from tests.harness.lab.promises.scenes import scene
 

@@ -16,22 +16,20 @@ from sfusion.fakes.faults import KINDS, Rule
 from sfusion.fakes.faults.action import Action
 from sfusion.harness.errors import BadOption
 from sfusion.harness.folder_lock import lock_folder
-from sfusion.harness.lab.promises import PROMISES, Verdict
+from sfusion.harness.lab.promises import PROMISES, How, Verdict
 from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.search.hunt import case as case_module
-from sfusion.harness.search.hunt.case import HuntCase, HuntResult, play_case, scenario_of
+from sfusion.harness.search.hunt.case import LOGGED, HuntCase, HuntResult, play_case, scenario_of
 from sfusion.harness.search.hunt.corpus import CASES, STATE, Corpus
 from sfusion.harness.search.hunt.drawing import draw_action
 from sfusion.harness.search.hunt.expectations import response_room
 from sfusion.harness.search.hunt.fault_effects import outcomes_of
-from sfusion.harness.search.hunt.findings import LOGGED, HuntFinding
 from sfusion.harness.search.hunt.generate import FEATURES, generate, valid
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
 from sfusion.harness.search.hunt.mutate import mutate
-from sfusion.harness.search.hunt.page import render_hunt
+from sfusion.harness.search.hunt.telling import render_hunt
 from sfusion.harness.search.shrink import Failure
-from sfusion.harness.search.shrink.reference_tool import GoodTool
-from sfusion.harness.search.shrink.tool_config import tool_config
+from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
 from tests.proof.changes import CHANGES
 from tests.proof.hunted import OWN, RIGHT, Prey, hunt_mistake
@@ -43,10 +41,10 @@ CALM: dict[str, Any] = {"load": {"calls": 2, "concurrency": 1, "program": {"prin
 def made_up(case: HuntCase) -> HuntResult:
     """A result that depends on the case alone, without playing it."""
     number = int(case.digest, 16)
-    findings = [HuntFinding(Failure("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
+    findings = [Failure(How("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
     behaviour = frozenset({f"b{number % 97}", f"c{number % 31}"})
     strikes = frozenset({("status", "before")}) if number % 2 else frozenset()
-    return HuntResult(case.number, case.digest, findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
+    return HuntResult(findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
 
 
 def hunted(hunt: Hunt, batches: int, corpus: Corpus | None = None) -> list[str]:
@@ -213,7 +211,7 @@ def test_exceptions_hangs_and_tracebacks_are_findings(
         monkeypatch.setattr(case_module, "REAL_SECONDS", 2.0)
     several = {"load": {"calls": 4, "concurrency": 2}}
     result = play_case(HuntCase(0, several), tool_config(tool))
-    assert found in {one.failure.promise for one in result.findings}
+    assert found in {one.promise for one in result.findings}
 
 
 def test_a_request_that_was_given_up_is_not_in_flight_although_the_run_ends_before_its_answer() -> None:
@@ -235,7 +233,7 @@ def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(PROMISES["no_stall"], "judge", judge)
     (found,) = play_case(HuntCase(0, CALM)).findings
-    assert found.failure.promise == "error"
+    assert found.promise == "error"
     assert "ZeroDivisionError: no calls" in found.sentence
 
 
@@ -322,7 +320,7 @@ def test_calls_of_the_right_tool_do_not_give_up_in_one_moment() -> None:
 )
 def test_a_mistake_shows(case: str, mistake: str, promise: str) -> None:
     found = play_case(HuntCase(0, PASSED[case]), tool_config(MISTAKES[mistake].tool)).findings
-    assert promise in [one.failure.promise for one in found]
+    assert promise in [one.promise for one in found]
 
 
 SLOW = {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}
@@ -372,7 +370,7 @@ def test_a_pause_of_our_own_tool_that_is_too_long_is_a_stall() -> None:
     case = HuntCase(0, {**CALM, "sandbox": {"faults": [refused]}})
     assert not play_case(case).findings
     with CHANGES["sleeps-before-retrying"].applied():
-        assert [one.failure.promise for one in play_case(case).findings] == ["no_stall"]
+        assert [one.promise for one in play_case(case).findings] == ["no_stall"]
 
 
 def test_what_a_right_tool_breaks_too_is_no_sign_of_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,7 +393,7 @@ def test_results_are_the_same_in_another_process() -> None:
     with open_workers(2) as workers:
         there = list(workers.map(partial(play_case, tools=None), cases))
     for one, other in zip(here, there, strict=True):
-        assert (one.digest, one.behaviour, one.findings) == (other.digest, other.behaviour, other.findings)
+        assert (one.behaviour, one.findings) == (other.behaviour, other.findings)
 
 
 def test_the_page_tells_what_was_found_and_what_never_happened() -> None:

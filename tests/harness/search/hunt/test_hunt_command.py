@@ -10,8 +10,8 @@ import yaml
 from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt._hunting import HuntOptions, run_hunt
 from sfusion.harness.search.shrink.recorded import keep
-from sfusion.harness.search.shrink.reference_tool import GoodTool
-from sfusion.harness.search.shrink.tool_config import tool_config
+from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
+from tests import ROOT
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting
 from tests.proof.mistakes.texts import ExitCodeIgnored
 
@@ -61,7 +61,7 @@ def test_tools_that_block_or_exit_end_neither_the_hunt_nor_its_shrinking(
 
 
 def test_the_hunt_of_the_docs_finds_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "hunting.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "hunting.md").read_text(encoding="utf-8")
     (tmp_path / "tool.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
     assert run_hunt(HuntOptions(cases=10, tools=tmp_path / "tool.yaml", jobs=1)) == 1
     told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("found in case"))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.promises import Verdict
+from sfusion.harness.lab.promises import How, read_promise
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios, read_scenarios, scenario_files
-from sfusion.harness.search.shrink import Budget, Failure, failure_of, shrink
+from sfusion.harness.search.shrink import Budget, Failure, shrink
 from sfusion.harness.search.shrink.reductions import REDUCTIONS
 from tests.harness.lab.promises.scenes import BASE
 from tests.harness.lab.runs.test_determinism import STORMY
@@ -168,53 +168,56 @@ def test_reductions_of_bundled_scenarios_end_and_never_change_the_seed() -> None
 
 
 @pytest.mark.parametrize(
-    ("promise", "sentences", "how"),
+    ("promise", "kind", "one", "other"),
     [
+        ("every_call_ends_once", "never_ended", {"call": "c0001"}, {"call": "r003.t1.2"}),
         (
-            "every_call_ends_once",
-            ["call c0001 never ended", "call r003.t1.2 never ended (and 17 more)"],
-            "call # never ended",
-        ),
-        (
-            "outcomes",
-            [
-                "1 of 1 calls ended ok, promised 63 (ok 1)",
-                "60 of 64 calls ended ok, promised all (ok 60, throttled 4)",
-            ],
-            "# of # call ended ok",
+            {"outcomes": {"ok": "all"}},
+            "not_as_promised",
+            {"count": 1, "total": 1, "outcome": "ok", "promised": 63, "summary": ["ok 1"]},
+            {"count": 60, "total": 64, "outcome": "ok", "promised": "all", "summary": ["ok 60", "throttled 4"]},
         ),
         (
             "text_is_truthful",
-            [
-                "call c0004: the program printed 'c0004', but the tool message is \"it's 5\"",
-                "call c0005: the program printed 'x', but the tool message is ''",
-            ],
-            "call #: the program printed …, but the tool message is …",
+            "other_output",
+            {"call": "c0004", "prints": "c0004", "text": "it's 5"},
+            {"call": "c0005", "prints": "x", "text": ""},
         ),
         (
             "no_stall",
-            [
-                "from 1.2 s nothing happened for 30 s, with c0001, c0002 under way; promised 10 s",
-                "from 3 s nothing happened for 31.5 s, with c0009 under way; promised 10 s",
-            ],
-            "from # s nothing happened for # s, with # under way",
-        ),
-        (
-            "attempts_per_call",
-            ["call c0001 made 1 attempt, at least 2 promised", "call c0003 made 12 attempts, at most 6 promised"],
-            "call # made # attempt",
+            "stood_still",
+            {"at": 1.2, "gap": 30, "calls": ["c0001", "c0002"], "bound": 10},
+            {"at": 3, "gap": 31.5, "calls": ["c0009"], "bound": 10},
         ),
     ],
 )
-def test_failures_are_the_same_without_ids_numbers_and_texts(promise: str, sentences: list[str], how: str) -> None:
-    found = {failure_of(Verdict(promise, "broken", sentence)) for sentence in sentences}
-    assert found == {Failure(promise, how)}
+def test_failures_are_the_same_whatever_their_ids_numbers_and_texts(
+    promise: Any, kind: str, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    made = [read_promise(promise).broken(kind, [], count, **facts) for count, facts in ((1, one), (18, other))]
+    first, second = (Failure(verdict.how, verdict.sentence) for verdict in made)
+    assert first == second
+    assert first.sentence != second.sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [("not_allowed", {"outcome": "ok"}), ("not_as_promised", {"outcome": "throttled"})],
+)
+def test_failures_differ_by_kind_and_by_what_their_promise_declares(kind: str, other: dict[str, str]) -> None:
+    facts = {"count": 1, "total": 1, "outcome": "ok", "promised": 63, "summary": ["ok 1"]}
+    promise = read_promise({"outcomes": {"ok": "all"}})
+    assert promise.broken("not_as_promised", [], **facts).how != promise.broken(kind, [], **facts | other).how
 
 
 def test_what_a_tool_raises_is_told_apart_by_type_and_place() -> None:
-    raised = {"event": "returned", "raised": "KeyError", "raised_at": "tool.py:12"}
-    verdict = Verdict("tool_never_raises", "broken", "the tool raised KeyError: 7 (c0001, tool.py:12)", [raised])
-    assert failure_of(verdict) == Failure("tool_never_raises", "KeyError at tool.py:12")
+    def raised(**facts: Any) -> How:
+        usual = {"raised": "KeyError", "place": "tool.py:12", "what": "KeyError: 7", "call": "c0001"}
+        return read_promise("tool_never_raises").broken("raised", [], **usual | facts).how
+
+    assert raised() == raised(call="c0002", what="KeyError: 8")
+    assert raised() != raised(place="tool.py:13")
+    assert raised() != raised(raised="ValueError")
 
 
 def test_the_stormy_scenario_can_be_reduced_to_almost_nothing() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.learn_round_trips import CAUSES, PRODUCTIONS, production
 from sfusion.harness.lab.promises import Story
-from sfusion.harness.lab.runs.python import run_scenario
+from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text

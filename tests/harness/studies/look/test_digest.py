@@ -79,7 +79,10 @@ def test_names_are_bounded():
     for counted in (found.sandboxes, found.faults, found.problems):
         assert len(counted) <= digest.MOST_NAMES + 1
     assert (
-        sum(one.sums.attempts for one in found.sandboxes.values()) == found.faults.total() == found.problems.total() == 500
+        sum(one.sums.attempts for one in found.sandboxes.values())
+        == found.faults.total()
+        == found.problems.total()
+        == 500
     )
 
 

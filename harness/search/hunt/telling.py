@@ -1,9 +1,10 @@
-"""The page of a hunt: what was covered, what never happened, and what was found."""
+"""What a hunt shows: a line now and then while it runs, and a page of what was covered, found, and never happened."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
 
 import yaml
 
@@ -13,6 +14,7 @@ from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.reports.html import render_page
 from sfusion.harness.search.hunt.case import scenario_of
 from sfusion.harness.search.hunt.hunt import Found, Hunt
+from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.wording import counted
 
@@ -22,12 +24,14 @@ _EVENTS = (
     "rollout_lost", "broken_off", "stuck",
 )  # fmt: skip
 _WIDTH, _HEIGHT = 600.0, 120.0
+_EVERY = 10.0
+"""Seconds between two lines of a build log."""
 
 
 def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> str:
     """Return the page. It loads nothing, and no script runs on it but its own."""
     tally = hunt.tally
-    found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding.failure)))
+    found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding)))
     struck = {kind: {phase: tally.strikes[kind, phase] for phase in PHASES} for kind in sorted(KINDS)}
     promises = [(name, [tally.states[name, state] for state in _STATES]) for name in sorted(PROMISES)]
     never = [
@@ -77,3 +81,39 @@ def _curve(growth: Sequence[tuple[int, int]]) -> str:
     cases, most = max(1, growth[-1][0]), max(1, growth[-1][1])
     points = [(0, 0), *growth]
     return " ".join(f"{_WIDTH * x / cases:.1f},{_HEIGHT - _HEIGHT * y / most:.1f}" for x, y in points)
+
+
+class HuntReporter(ProgressReporter):
+    """Shows cases per second, new behaviour and what broke."""
+
+    def __init__(self, out: TextIO, total: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(out, total, f"hunting ({what})")
+        self._clock = clock
+        self._began = clock()
+        self._last = float("-inf")
+        self._behaviours = 0
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._began
+
+    def batch_ended(self, hunt: Hunt, played: int, done: int) -> None:
+        """Show the state after a batch; ``played`` cases were played by this command, ``done`` is its progress."""
+        note = self._note(hunt, played)
+        now = self._clock()
+        line = ""
+        if now - self._last >= _EVERY:
+            self._last, line = now, f"{hunt.tally.cases:>6} cases  {note}"
+        self.progress(done, note, line=line)
+        self._behaviours = len(hunt.covered)
+
+    def _note(self, hunt: Hunt, played: int) -> str:
+        new = len(hunt.covered) - self._behaviours
+        return (
+            f"{played / max(self.seconds, 1e-9):.1f} cases/s  {len(hunt.covered):,} behaviours (+{new})  "
+            f"{counted(len(hunt.found), 'finding')}"
+        )
+
+    def found(self, one: Found) -> None:
+        """Show a finding as soon as it is made."""
+        self.print(f"found in case {one.case.number}: {one.finding}", "bold red")
