@@ -22,7 +22,7 @@ ANSWER = {
     "files": {},
 }
 
-Handler = Callable[[web.TimedAttempt], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def _listen(path: str, handler: Handler) -> None:
@@ -40,7 +40,7 @@ async def _bare(body: str = "") -> None:
     answer = bytes.fromhex(body) or json.dumps(ANSWER).encode()
     count = 0
 
-    async def handle(request: web.TimedAttempt) -> web.StreamResponse:
+    async def handle(request: web.Request) -> web.StreamResponse:
         nonlocal count
         if request.method == "GET":
             return web.Response(text=str(count))
@@ -57,7 +57,7 @@ async def _pass_through(upstream: str) -> None:
     """What a proxy costs at least in aiohttp: a handler and a client session."""
     async with ClientSession() as session:
 
-        async def handle(request: web.TimedAttempt) -> web.StreamResponse:
+        async def handle(request: web.Request) -> web.StreamResponse:
             body = await request.read()
             async with session.request(
                 request.method, upstream + request.path_qs, headers=request.headers, data=body, allow_redirects=False
