@@ -61,3 +61,8 @@ _PROGRAMS = Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.
 for _outcome in Outcome:
     _outcome.is_from_program = _outcome in _PROGRAMS
     _outcome.is_infrastructure = _outcome not in (*_PROGRAMS, Outcome.BAD_ARGUMENTS)
+
+OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in _PROGRAMS)
+FAILURES = frozenset(one.value for one in Outcome if one.is_infrastructure and one is not Outcome.CANCELLED)
+"""How calls end for which neither the program, nor the model, nor the caller is to blame."""

@@ -12,16 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict, cast
 
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import OUTCOMES, Outcome
 
 ANSWERED, UNFINISHED, UNKNOWN = "answered", "unfinished", "unknown"
 """Kinds of calls and attempts without an outcome: status 200, no end, neither."""
-KINDS = (*(outcome.value for outcome in Outcome), UNFINISHED, ANSWERED, UNKNOWN)
+KINDS = (*OUTCOMES, UNFINISHED, ANSWERED, UNKNOWN)
 MOST_OPEN = 100_000
 """Calls in flight at once; beyond that, the oldest are taken for unfinished."""
 ENDINGS = ("returned", "cancelled", "lost")
 """Events of the world that end a call."""
-_OUTCOMES: dict[Any, Outcome] = {outcome.value: outcome for outcome in Outcome}
 
 
 class _Told(TypedDict):
@@ -207,7 +206,7 @@ class _Followed:
         call.seconds = None if kind == "lost" else max(0.0, after)
         call.problem = event.get("problem") or call.problem
         if kind == "returned":
-            call.outcome = _OUTCOMES.get(event.get("outcome"), call.outcome)
+            call.outcome = OUTCOMES.get(event.get("outcome") or "", call.outcome)
         else:
             call.outcome = Outcome.CANCELLED if kind == "cancelled" else None
         return True
@@ -228,12 +227,12 @@ class _Followed:
             case "attempt_ended":
                 if (ended := self._open.pop(event.get("attempt") or 0, None)) is not None:
                     ended.seconds = max(0.0, after - ended.after)
-                    ended.status, ended.outcome = event.get("status"), _OUTCOMES.get(event.get("outcome"))
+                    ended.status, ended.outcome = event.get("status"), OUTCOMES.get(event.get("outcome") or "")
                     self._unmet = None
             case "backing_off":
                 self._idle = after + (event.get("seconds") or 0.0)
             case "call_ended":
-                call.seconds, call.outcome = max(0.0, after), _OUTCOMES.get(event.get("outcome"))
+                call.seconds, call.outcome = max(0.0, after), OUTCOMES.get(event.get("outcome") or "")
                 return True
         return False
 
@@ -276,7 +275,7 @@ class _Followed:
             call.attempts = list(self._served.values())
             if call.source == "server" and call.attempts:
                 call.seconds, call.outcome = call.attempts[-1].seconds, call.attempts[-1].outcome
-            elif call.kind in _OUTCOMES and call.attempts and call.attempts[-1].status == 200:
+            elif call.kind in OUTCOMES and call.attempts and call.attempts[-1].status == 200:
                 call.attempts[-1].outcome = call.outcome
         if self._idle is not None and (self._granted or not call.attempts):
             call.waited = max(0.0, call.ended - call.began - self._idle)

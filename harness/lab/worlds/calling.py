@@ -13,7 +13,7 @@ from sfusion.harness.lab.journal import SHOWN, Event
 from sfusion.harness.lab.promises.output import cut_marks
 from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion_tools.errors import GuardTripped
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import OUTCOMES
 from sfusion_tools.sandbox.text import plain
 
 _NOT_THE_TOOLS = (
@@ -21,8 +21,6 @@ _NOT_THE_TOOLS = (
     *(sysconfig.get_path(name) for name in ("purelib", "platlib")),
     str(Path(asyncio.__file__).parents[1]),
 )
-
-_OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 
 
 @dataclass
@@ -107,7 +105,7 @@ def _shown(text: str | None) -> dict[str, Any]:
 def stated_in(extra_fields: Any) -> str | None:
     """Return the last outcome that a tool left where verl's trainer finds it; None if there is none."""
     if isinstance(extra_fields, str):
-        return extra_fields if extra_fields in _OUTCOMES else None
+        return extra_fields if extra_fields in OUTCOMES else None
     if isinstance(extra_fields, dict):
         extra_fields = list(extra_fields.values())
     elif not isinstance(extra_fields, list | tuple):

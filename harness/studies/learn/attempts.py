@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Literal
 
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import FAILURES, PROGRAM_OUTCOMES, Outcome
 from sfusion_tools.record import ANSWERED, Attempt, Call
 
 Known = Literal["order", "times", "durations"]
 """What a log says about time: nothing but the order of calls, when they came, or also how long they took."""
 Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", "lost", "unknown"]
 
-PROGRAM = frozenset(one.value for one in Outcome if one.is_from_program)
-INFRASTRUCTURE = frozenset(one.value for one in Outcome if one.is_infrastructure) - {Outcome.CANCELLED.value}
 _NEXT_ATTEMPT = 120.0
 """Seconds within which a request of the same name is another attempt."""
 
@@ -40,7 +38,7 @@ _ENDINGS: dict[Outcome | None, Ending] = {
 
 def ending_of(attempt: Attempt) -> Ending:
     """How a request ended, by its outcome, or by its status where a log knows no more."""
-    if attempt.outcome in PROGRAM or attempt.kind == ANSWERED:
+    if attempt.outcome in PROGRAM_OUTCOMES or attempt.kind == ANSWERED:
         return "answered"
     if attempt.status is not None and attempt.status >= 400 and attempt.outcome is not Outcome.CANCELLED:
         return "status"
@@ -64,7 +62,7 @@ def seconds_of(record: Call) -> float | None:
 
 def has_trouble(record: Call) -> bool:
     """True if a call failed for other reasons than its program, or was sent more than once."""
-    return len(record.attempts) > 1 or outcome_of(record) in INFRASTRUCTURE or record.problem is not None
+    return len(record.attempts) > 1 or outcome_of(record) in FAILURES or record.problem is not None
 
 
 @dataclass(frozen=True, slots=True)

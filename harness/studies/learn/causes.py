@@ -6,12 +6,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sfusion.harness.studies.learn.attempts import INFRASTRUCTURE, TimedAttempt, outcome_of
+from sfusion.harness.studies.learn.attempts import TimedAttempt, outcome_of
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.failures import FailureFit, bursts
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.load import ProgramFit
 from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
+from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
@@ -106,7 +107,7 @@ def find_waves(calls: Sequence[Call]) -> tuple[Wave, ...]:
         return ()
     ended = [(call, outcome) for call in calls if (outcome := outcome_of(call)) is not None]
     # Failures of requests are looked for among the requests.
-    told = {outcome for call, outcome in ended if outcome not in INFRASTRUCTURE or not call.attempts} - {"ok"}
+    told = {outcome for call, outcome in ended if outcome not in FAILURES or not call.attempts} - {"ok"}
     return tuple(wave for outcome in sorted(told) for wave in _waves(ended, outcome))
 
 

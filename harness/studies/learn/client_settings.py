@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import INFRASTRUCTURE, TimedAttempt, ending_of, outcome_of, seconds_of
+from sfusion.harness.studies.learn.attempts import TimedAttempt, ending_of, outcome_of, seconds_of
 from sfusion.harness.studies.learn.causes import find_permit_waits
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.in_flight import InFlight
+from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import Attempt, Call
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait
 from sfusion_tools.wording import counted
@@ -231,7 +232,7 @@ def _attempts(calls: Sequence[Call], cut: frozenset[Call]) -> Noted:
     failed = [
         sum(not is_order_to_wait(one.status, one.retry_after) for one in call.attempts)
         for call in calls
-        if call.attempts and call not in cut and outcome_of(call) in INFRASTRUCTURE and _may_be_retried(call)
+        if call.attempts and call not in cut and outcome_of(call) in FAILURES and _may_be_retried(call)
     ]
     most = max((sum(not is_order_to_wait(a.status, a.retry_after) for a in call.attempts) for call in calls), default=1)
     if failed:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import PROGRAM, known_of, outcome_of, seconds_of
+from sfusion.harness.studies.learn.attempts import known_of, outcome_of, seconds_of
 from sfusion.harness.studies.learn.distributions import Fit, fit, rounded
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.sandbox_fit import ENDED_EARLY, SandboxFit
+from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
@@ -179,7 +180,7 @@ _PROGRAM_KEYS: dict[str, dict[str, Any]] = {
 
 
 def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
-    outcomes = Counter(outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM)
+    outcomes = Counter(outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM_OUTCOMES)
     malformed = Counter(_problem(call) for call in calls if outcome_of(call) == "bad_arguments")
     known = sum(outcome_of(call) is not None for call in calls)
     # What would have become of the calls that failed otherwise?

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import FAILURES, Outcome
 
 _RATIO = math.log(1.05)
 _LEAST = 1e-6
@@ -77,11 +77,6 @@ FINEST = 2.0**-10
 """Seconds of a bucket at first; they double whenever there are too many buckets."""
 _FAR, _FARTHER, _FEW = 86_400.0, 10, 0.05
 """Calls are strays if they are fewer than 5 %, and more than a day and ten times the time of the others away."""
-
-FAILURES = frozenset(
-    outcome.value for outcome in Outcome if outcome.is_infrastructure and outcome is not Outcome.CANCELLED
-)
-"""Kinds of calls that failed, and neither the program, nor the model, nor the caller is to blame."""
 
 
 def failures(counts: Mapping[str, int]) -> int:

@@ -12,8 +12,7 @@ from typing import Any
 
 from sfusion.harness.rollouts.viewer.sample import REQUESTS
 from sfusion.harness.rollouts.viewer.turns import split_turns
-from sfusion.harness.studies.look.own_lines import OUTCOMES
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 
 MOST_CALLS = 10_000

@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sfusion.harness.studies.look.axis import FAILURES, Durations, TimeBucket, failures, loads
+from sfusion.harness.studies.look.axis import Durations, TimeBucket, failures, loads
 from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, Suspect, changed_durations, changed_shares, suspect
 from sfusion.harness.studies.look.digest import Clock, Digest, SandboxCounts
-from sfusion.harness.studies.look.own_lines import OUTCOMES
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import FAILURES, OUTCOMES, Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text
 
@@ -143,7 +142,7 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         digest.clock,
         digest.off_axis,
         dict(digest.kinds.most_common()),
-        sum(count for kind, count in digest.kinds.items() if kind in FAILURES),
+        failures(digest.kinds),
         len(digest.workers),
         dict(digest.sources.most_common()),
         _percentiles(digest.seconds),

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from sfusion_tools.event_lines import VERSION
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Attempt, Call, Event
 from sfusion_tools.sandbox.endpoints import redact
 
@@ -21,7 +21,6 @@ LATEST = 1e12
 LONGEST = 300
 """Characters of a name."""
 _ADDRESS = re.compile(r"://|[@?]")
-OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 class BadLine(ValueError):

@@ -11,10 +11,11 @@ from sfusion.harness.reports.html import render_board, render_page
 from sfusion.harness.reports.page_data import Row, timeline_data
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.reports.timeline import Mark, Steps, Timeline
-from sfusion.harness.studies.look.axis import FAILURES, TimeBucket, loads
+from sfusion.harness.studies.look.axis import TimeBucket, loads
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import Overview, Stretch
 from sfusion.harness.studies.look.telling import brief, notes, sandbox_cells, sentence, suspicion, title
+from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import KINDS, Call, spans_of
 from sfusion_tools.wording import counted
 
