@@ -160,8 +160,10 @@ def spans_of(call: Call) -> list[Span]:
             ended = max(began, end) if one.status is None else began
         spans.append(Span("attempt", began, ended, number, one.kind, one.status))
         if one.worked is not None:
-            start, stop = (None if at is None else round(call.began + at, 6) for at in one.worked)
-            spans.append(Span("running", start or 0.0, max(start or 0.0, end) if stop is None else stop, number))
+            start, stop = round(call.began + one.worked[0], 6), one.worked[1]
+            spans.append(
+                Span("running", start, max(start, end) if stop is None else round(call.began + stop, 6), number)
+            )
         free = ended
     if call.waited > 0:
         asked = max(round(end - call.waited, 6), call.began)
@@ -206,7 +208,7 @@ class _Followed:
         call.seconds = None if kind == "lost" else max(0.0, after)
         call.problem = event.get("problem") or call.problem
         if kind == "returned":
-            call.outcome = OUTCOMES.get(event.get("outcome") or "", call.outcome)
+            call.outcome = _outcome(event) or call.outcome
         else:
             call.outcome = Outcome.CANCELLED if kind == "cancelled" else None
         return True
@@ -227,12 +229,12 @@ class _Followed:
             case "attempt_ended":
                 if (ended := self._open.pop(event.get("attempt") or 0, None)) is not None:
                     ended.seconds = max(0.0, after - ended.after)
-                    ended.status, ended.outcome = event.get("status"), OUTCOMES.get(event.get("outcome") or "")
+                    ended.status, ended.outcome = event.get("status"), _outcome(event)
                     self._unmet = None
             case "backing_off":
                 self._idle = after + (event.get("seconds") or 0.0)
             case "call_ended":
-                call.seconds, call.outcome = max(0.0, after), OUTCOMES.get(event.get("outcome") or "")
+                call.seconds, call.outcome = max(0.0, after), _outcome(event)
                 return True
         return False
 
@@ -328,6 +330,11 @@ class CallFold:
         """Yield the calls whose end is not in the journal."""
         while self._open:
             yield self._open.popitem(last=False)[1].end()
+
+
+def _outcome(event: Event) -> Outcome | None:
+    stated: object = event.get("outcome")
+    return OUTCOMES.get(stated) if isinstance(stated, str) else None  # any tool may state anything
 
 
 def _asked(value: object) -> float | None:

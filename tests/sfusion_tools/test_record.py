@@ -141,3 +141,13 @@ def test_spans_are_in_order_and_none_ends_before_it_begins(
     assert [span.outcome for span in spans if span.kind == "attempt"].count(ANSWERED) == sum(
         one.status == 200 for one in attempts
     )
+
+
+def test_a_tool_may_state_anything_as_its_outcome() -> None:
+    for stated in ({"ok": 1}, ["ok"], 5, "done", None):
+        told = [
+            {"at": 0.0, "source": "world", "event": "called", "call": "c"},
+            {"at": 1.0, "source": "world", "event": "returned", "call": "c", "outcome": stated},
+        ]
+        call = fold_call("c", told, 9.0, {})
+        assert (call.outcome, call.kind, call.seconds) == (None, "unknown", 1.0)

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sfusion.harness.studies.learn.attempts import has_trouble, joined, outcome_of, seconds_of
 from sfusion.harness.studies.learn.causes import DIFFERENT
@@ -53,8 +54,7 @@ class Window:
         return self.start <= record.began < self.end
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
+class _Counts(NamedTuple):
     calls: int = 0
     troubled: int = 0
     timed: int = 0
@@ -65,13 +65,7 @@ class _Counts:
     """Calls without trouble that did not end ok: program_error, cancelled, ..."""
 
     def plus(self, other: _Counts, sign: int = 1) -> _Counts:
-        return _Counts(
-            self.calls + sign * other.calls,
-            self.troubled + sign * other.troubled,
-            self.timed + sign * other.timed,
-            self.logs + sign * other.logs,
-            self.otherwise + sign * other.otherwise,
-        )
+        return _Counts(*(mine + sign * its for mine, its in zip(self, other, strict=True)))
 
     @property
     def mean(self) -> float:
