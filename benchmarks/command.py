@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.cli import Commands
-from sfusion.harness.commandline.json_answer import JsonFile
+from sfusion.harness.commandline.edge import Edge
+from sfusion.harness.commandline.options import Json
 
 app = typer.Typer(
     name="python -m benchmarks",
-    cls=Commands,
+    cls=Edge,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -29,7 +29,7 @@ def bench(
     only: Only = None,
     rounds: Annotated[int, typer.Option(min=1, max=99, help="Rounds of each benchmark.")] = 7,
     quick: Quick = False,
-    json: JsonFile = None,
+    json: Json = None,
 ) -> None:
     """Measure the tool, the fakes and the simulation against their baselines.
 
@@ -59,7 +59,7 @@ def growth(
     repetitions: Annotated[int, typer.Option(min=1, max=99, help="Repetitions of each point.")] = 3,
     quick: Quick = False,
     out: Annotated[Path | None, typer.Option(help="Write one SVG plot for each curve to this folder.")] = None,
-    json: JsonFile = None,
+    json: Json = None,
 ) -> None:
     """Measure how the cost of one unit grows with the number of them.
 

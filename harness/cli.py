@@ -3,89 +3,69 @@
 from __future__ import annotations
 
 import gc
-import os
-import traceback
-from pathlib import Path
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
-from sfusion.fakes.errors import FakeError
-from sfusion.harness.commandline.exits import say
-from sfusion.harness.errors import HarnessError, exit_code_of
-from sfusion.harness.lab.commands.check import check
-from sfusion.harness.lab.commands.explain import explain
-from sfusion.harness.lab.commands.list import list_scenarios
-from sfusion.harness.lab.commands.new import new
-from sfusion.harness.lab.commands.replay import replay
-from sfusion.harness.lab.commands.run import run
-from sfusion.harness.real.doctor.command import doctor
-from sfusion.harness.real.drift.command import drift
-from sfusion.harness.real.drift.record_command import record
-from sfusion.harness.rollouts.command import rollout
-from sfusion.harness.rollouts.parse import parse
-from sfusion.harness.rollouts.viewer.command import view
-from sfusion.harness.search.chaos.command import chaos
-from sfusion.harness.search.hunt.command import hunt
-from sfusion.harness.search.shrink.command import shrink
-from sfusion.harness.search.shrink.keep_command import keep
-from sfusion.harness.serving.limiter import app as limiter
-from sfusion.harness.serving.proxy import proxy
-from sfusion.harness.serving.serve_sandbox import serve_sandbox
-from sfusion.harness.serving.serve_sglang import serve_sglang
-from sfusion.harness.studies.compare.command import compare
-from sfusion.harness.studies.history.command import history
-from sfusion.harness.studies.learn.command import learn
-from sfusion.harness.studies.look.command import look
-from sfusion.harness.studies.sweep.command import sweep
+from sfusion.harness.commandline.declaring import declared
+from sfusion.harness.commandline.discovery import found_commands
+from sfusion.harness.commandline.edge import Edge, PlainCommand, joined
+from sfusion.harness.commandline.exits import fail
 from sfusion_tools._version import __version__
-from sfusion_tools.errors import SfusionError
+from sfusion_tools.errors import near
+
+_GROUPS = {"serve": "Run a fake as a server for any client."}
+_CHECKOUT = "is not part of the package any more: in a checkout of the repository, run"
+_FORMER = {
+    "bench": f"`sfusion bench` {_CHECKOUT} `python -m benchmarks`",
+    "prove": f"`sfusion prove` {_CHECKOUT} `python -m tests.proof`",
+    "keep": "`sfusion keep` is an option now: `sfusion shrink RUN --keep DIR`",
+    "record": "`sfusion record` is an option now: `sfusion drift URL --record FILE`",
+}
 
 
-class Commands(TyperGroup):
-    """The edge of the command line: every exception becomes a message and an exit code that is not 1."""
+class Commands(Edge):
+    """The commands, of which only the one that runs is imported; the help lists them by the first lines of their files.
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Join the lines of a docstring's paragraphs, which Typer would wrap one by one."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None and command.help:
-            command.help = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
-        return command
+    In a group, such as ``serve``, those whose names begin with the group's.
+    """
 
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (typer.Exit, typer.Abort, _ClickError):
-            raise
-        except KeyboardInterrupt as error:  # also SIGTERM, while a container is open
-            say(f"interrupted: {error}" if str(error) else "interrupted")
-            raise typer.Exit(130) from None
-        except BrokenPipeError:  # whoever read the output is gone, such as `head`: what the shell calls SIGPIPE
-            say("")
-            raise typer.Exit(141) from None
-        except Exception as error:
-            if os.environ.get("SFUSION_DEBUG"):
-                traceback.print_exc()
-            say(_sentence(error))
-            raise typer.Exit(exit_code_of(error)) from None
+    def __init__(self, *, prefix: str = "", **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._prefix = prefix
+        for found in found_commands().values():
+            name, _, rest = found.name.removeprefix(prefix).partition(" ")
+            if not found.name.startswith(prefix):
+                continue
+            if rest:
+                about = {
+                    "help": _GROUPS.get(name, found.about),
+                    "no_args_is_help": True,
+                    "rich_help_panel": found.panel,
+                }
+                self.commands.setdefault(name, Commands(name=name, prefix=f"{name} ", **about))
+            else:
+                self.commands[name] = TyperCommand(name, help=found.about, rich_help_panel=found.panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command that is to run."""
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            known = f"`sfusion {self._prefix}{args[0]}` is not a command; {near(args[0], self.commands)}"
+            fail(known if self._prefix else _FORMER.get(args[0], known))
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if isinstance(command, Commands) else load(f"{self._prefix}{name}"), rest
 
 
-_ClickError: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
-"""Of the click that this version of Typer uses, which may be its own copy."""
-
-
-def _sentence(error: Exception) -> str:
-    """Return what the user reads about an error."""
-    if isinstance(error, SfusionError | FakeError | HarnessError):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"a defect of sfusion: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno}); "
-        "please report it, with the traceback that SFUSION_DEBUG=1 shows"
-    )
+def load(name: str) -> Any:
+    """Import a command; return the object that parses its options and runs it."""
+    found = found_commands()[name]
+    module = import_module(found.module)
+    text = joined((module.__doc__ or "").partition(": ")[2])
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name.split()[-1], cls=PlainCommand, help=text[0].upper() + text[1:])(declared[found.module])
+    return typer.main.get_command(alone)
 
 
 app = typer.Typer(
@@ -111,42 +91,6 @@ def _options(
     ] = False,
 ) -> None:
     """Options of every command."""
-
-
-_SCENARIOS = "Scenarios"
-app.command(rich_help_panel=_SCENARIOS)(run)
-app.command("list", rich_help_panel=_SCENARIOS)(list_scenarios)
-app.command(rich_help_panel=_SCENARIOS)(new)
-app.command(rich_help_panel=_SCENARIOS)(check)
-app.command(rich_help_panel=_SCENARIOS)(explain)
-app.command(rich_help_panel=_SCENARIOS)(replay)
-app.command(rich_help_panel=_SCENARIOS)(chaos)
-app.command(rich_help_panel=_SCENARIOS)(hunt)
-app.command(rich_help_panel=_SCENARIOS)(shrink)
-app.command(rich_help_panel=_SCENARIOS)(keep)
-app.command(rich_help_panel=_SCENARIOS)(sweep)
-app.command(rich_help_panel=_SCENARIOS)(compare)
-app.command(rich_help_panel=_SCENARIOS)(history)
-
-_FAKES = "Fakes for any client"
-serve = typer.Typer(cls=Commands, help="Run a fake as a server for any client.", no_args_is_help=True)
-serve.command("sandbox")(serve_sandbox)
-serve.command("sglang")(serve_sglang)
-app.add_typer(serve, name="serve", rich_help_panel=_FAKES)
-app.command(rich_help_panel=_FAKES)(proxy)
-
-_REAL = "A real sandbox"
-app.command(rich_help_panel=_REAL)(doctor)
-app.command(rich_help_panel=_REAL)(record)
-app.command(rich_help_panel=_REAL)(drift)
-
-_TRAINING = "What training sees"
-app.command(rich_help_panel=_TRAINING)(look)
-app.command(rich_help_panel=_TRAINING)(learn)
-app.command(rich_help_panel=_TRAINING)(parse)
-app.command(rich_help_panel=_TRAINING)(rollout)
-app.command(rich_help_panel=_TRAINING)(view)
-app.add_typer(limiter, name="limiter", rich_help_panel=_TRAINING)
 
 
 def main() -> None:

@@ -10,9 +10,8 @@ import asyncio
 import os
 import signal
 
-from sfusion.fakes.sandbox.app import SandboxApp
-
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.fake import SandboxApp
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.wire import Access, WireServer

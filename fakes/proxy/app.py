@@ -149,6 +149,8 @@ class ProxyVisit(GatedVisit):
         super().__init__(request, app.gate)
         self._app = app
         self._execution: Execution | None = None
+        self._client_left = False
+        """The client disconnected in the middle of its body."""
         self.ping = request.path in _PINGS and request.method == "GET"
         headers = request.headers
         self.reads_body = "Content-Length" in headers or "Transfer-Encoding" in headers
@@ -177,23 +179,33 @@ class ProxyVisit(GatedVisit):
         self._execution = execution
         # aiohttp warns about long bodies that are passed whole.
         long = request.rest is not None or len(request.body) > WHOLE_BODY
-        upload = Upload(request.body, request.rest) if long else None
         try:
             reply = await app.forwarder.send(
                 request.method,
                 origin_form(request.target),
                 app.headers_for(request),
-                upload or request.body or None,
+                self._upload() if long else request.body or None,
                 execution.started,
             )
         except UpstreamFailed as failure:
-            if upload is not None and upload.left:
+            if self._client_left:
                 execution.failed("broken_off", why="the client left before all of its request had come")
             else:
                 self._upstream_failed(str(failure))
             return error_answer(str(failure))
         execution.finished()
         return self._relayed(reply)
+
+    async def _upload(self) -> AsyncIterator[bytes]:
+        """A long body: the part that was read already, then the rest as it arrives."""
+        yield self.request.body
+        if self.request.rest is not None:
+            try:
+                async for piece in self.request.rest:
+                    yield piece
+            except Exception:  # aiohttp has several types for this, not all public
+                self._client_left = True
+                raise
 
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
         if action.changes_answer and answer is not None:
@@ -243,33 +255,6 @@ def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
     if not isinstance(code, str):
         return Subject(digest_of(body))
     return Subject(call_of(code, body), True, language if isinstance(language, str) else None, code)
-
-
-class Upload:
-    """A long body: the part that was read already, then the rest as it arrives."""
-
-    def __init__(self, first: bytes, rest: AsyncIterator[bytes] | None) -> None:
-        self._first: bytes | None = first
-        self._rest = rest
-        self.left = False
-        """The client disconnected in the middle."""
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        first, self._first = self._first, None
-        if first is not None:
-            return first
-        if self._rest is None:
-            raise StopAsyncIteration
-        try:
-            return await anext(self._rest)
-        except StopAsyncIteration:
-            raise
-        except Exception:  # aiohttp has several types for this, not all public
-            self.left = True
-            raise
 
 
 def unpacked(answer: Answer) -> Answer:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from email.message import Message
-from itertools import accumulate
 from json.encoder import encode_basestring as quoted
 from math import isfinite
 from typing import Any, TypeVar
@@ -18,11 +15,13 @@ from pydantic_core import from_json
 
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
 from sfusion.fakes.wire import Answer, dump_json
+from sfusion.fakes.wire.app import is_json, json_invalid
+from sfusion_tools.bounded_input import levels
+from sfusion_tools.formats.jsontext import nesting
 
 T = TypeVar("T")
 Problem = dict[str, Any]
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 _URL = "https://errors.pydantic.dev/2.6/v/"
 _NOT_FINITE = "Out of range float values are not JSON compliant"
 """Newer versions of Python add the value to this message; the real server's does not."""
@@ -71,14 +70,7 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
     except json.JSONDecodeError as error:
         if deeper_than(body[: error.pos], _DEEPEST):
             raise Unusable(unparsable()) from None
-        broken = {
-            "type": "json_invalid",
-            "loc": ("body", error.pos),
-            "msg": "JSON decode error",
-            "input": {},
-            "ctx": {"error": error.msg},
-        }
-        raise Unusable(refuse([broken])) from None
+        raise Unusable(refuse([json_invalid(error)])) from None
     except (ValueError, RecursionError):
         raise Unusable(unparsable()) from None
     if deep and deeper_than(body, _DEEPEST):
@@ -93,16 +85,6 @@ def _decode(body: bytes) -> Any:
         return json.loads(body)
 
 
-def is_json(content_type: str) -> bool:
-    """True for the content types that FastAPI parses as JSON."""
-    message = Message()
-    message["content-type"] = content_type
-    if message.get_content_maintype() != "application":
-        return False
-    subtype = message.get_content_subtype()
-    return subtype == "json" or subtype.endswith("+json")
-
-
 def unparsable() -> Answer:
     """The answer to bytes that are not text, or to excessive nesting."""
     return Answer(status=400, body=b'{"detail":"There was an error parsing the body"}')
@@ -112,7 +94,7 @@ def refuse(problems: list[Problem]) -> Answer:
     """The 422, or the 500 of the real server when it cannot encode the input it echoes."""
     try:
         content = {"detail": [echo(one) for one in problems]}
-        if nesting(content) > _DEEP:
+        if levels(content) > _DEEP:
             return on_fresh_stack(lambda: Answer.json(content, status=422))
         return Answer.json(content, status=422)
     except UnicodeError as error:
@@ -171,7 +153,7 @@ def echo(one: Problem) -> Problem:
     value = one["input"]
     if isinstance(value, bytes):
         return {**one, "input": value.decode()}
-    if isinstance(value, dict | list) and nesting(value) > _DEEPEST_ECHO:
+    if isinstance(value, dict | list) and levels(value) > _DEEPEST_ECHO:
         raise RecursionError
     return one
 
@@ -185,24 +167,5 @@ def server_error(error: BaseException, detail: str) -> Answer:
 
 
 def deeper_than(body: bytes, limit: int) -> bool:
-    """True if the JSON text is nested deeper than ``limit``. Cheap unless it has that many brackets."""
-    if body.count(b"[") + body.count(b"{") <= limit:
-        return False
-    signs = _STRING.sub(b"", body)
-    return max(accumulate((sign in b"[{") - (sign in b"]}") for sign in signs)) > limit
-
-
-def nesting(value: Any) -> int:
-    """The nesting depth of lists and objects, computed without recursion."""
-    deepest = 0
-    stack = [(value, 1)]
-    while stack:
-        one, depth = stack.pop()
-        if isinstance(one, dict):
-            stack.extend((item, depth + 1) for item in one.values())
-        elif isinstance(one, list):
-            stack.extend((item, depth + 1) for item in one)
-        else:
-            continue
-        deepest = max(deepest, depth)
-    return deepest
+    """True if the JSON text is nested deeper than ``limit``, which is far beyond what is usual."""
+    return nesting(body.decode("latin-1")) > limit

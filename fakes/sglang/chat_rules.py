@@ -14,22 +14,9 @@ from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
 from sfusion_tools.tokenizers import Tokenizer
 
 _SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop_token_ids",
-    "stop_regex",
-    "regex",
-    "ebnf",
-    "n",
-    "no_stop_trim",
-    "ignore_eos",
-    "logit_bias",
-    "custom_params",
+    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("stop_token_ids", "stop_regex", "regex", "ebnf", "n", "no_stop_trim", "ignore_eos"),
+    *("logit_bias", "custom_params"),
 )
 """The sampling parameters that both OpenAI routes pass on as they are."""
 _TYPE_ALIASES = {"int": "integer", "varchar": "string", "enum": "string"}

@@ -237,7 +237,7 @@ class FakeSGLang:
         try:
             await self._acquire_slot(run)
             fate = self._faults.fate(request, state.running)
-            await self._faults.before(fate, lambda seconds: self._wait_working_time(run, seconds), self)
+            await self._faults.before(fate, lambda seconds: self._wait_working_time(run, seconds), state)
             generation = self._faults.during(fate, self._generation(request))
             factor = self.latency.factor(state.running, self.seed, *request.keys, "latency")
             fresh = generation.prompt_tokens - generation.cached_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from sfusion.fakes.faults.action import part
 from sfusion.fakes.sglang.generation import Generation, GenerationRequest
 from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.protocol import Finish
+from sfusion.fakes.sglang.state import State
 
 
 class Abort(Action):
@@ -80,18 +81,10 @@ Wait = Callable[[float], Awaitable[float]]
 """Lets working time pass, unless the request is ended meanwhile."""
 
 
-class Crashable(Protocol):
-    """The engine, as far as faults change it."""
-
-    def crash(self) -> None: ...
-
-    def restart(self) -> None: ...
-
-
 class EngineSite:
     """A request to an engine without a socket, as the site of a fault: what would break a connection raises."""
 
-    def __init__(self, engine: Crashable, wait: Wait, started: float) -> None:
+    def __init__(self, engine: State, wait: Wait, started: float) -> None:
         self._engine = engine
         self._wait = wait
         self._started = started
@@ -146,7 +139,7 @@ class EngineFaults:
         arrival = Arrival(call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, running))
         return self.plan.fate(arrival)
 
-    async def before(self, fate: Fate | None, wait: Wait, engine: Crashable) -> None:
+    async def before(self, fate: Fate | None, wait: Wait, engine: State) -> None:
         """Strike before anything is generated."""
         if fate is not None:
             site = EngineSite(engine, wait, self.plan.started)

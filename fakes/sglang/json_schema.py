@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # few requests have a schema, and importing it takes as long 
 
 Schema = Mapping[str, Any] | bool
 
+_ENDLESS = "the schema contains itself"
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _BY_KEYWORD = {"properties": "object", "required": "object", "items": "array", "minItems": "array", "minimum": "number"}
 
@@ -72,7 +74,7 @@ def _smallest(schema: Schema, root: Schema, within: frozenset[str]) -> Any:
         return schema["enum"][0]
     if "$ref" in schema:
         if schema["$ref"] in within:
-            raise RecursionError("the schema contains itself")
+            raise RecursionError(_ENDLESS)
         return _smallest(_resolved(schema["$ref"], root), root, within | {schema["$ref"]})
     if schema.get("allOf"):
         return _smallest(_merged([_followed(part, root) for part in schema["allOf"]], schema), root, within)
@@ -103,13 +105,10 @@ def _smallest(schema: Schema, root: Schema, within: frozenset[str]) -> Any:
 
 def _first(options: list[Schema], root: Schema, within: frozenset[str]) -> Any:
     """Return the value of the first option that does not contain itself."""
-    for place, option in enumerate(options):
-        try:
+    for option in options:
+        with suppress(RecursionError):
             return _smallest(option, root, within)
-        except RecursionError:
-            if place == len(options) - 1:
-                raise
-    return None
+    raise RecursionError(_ENDLESS)
 
 
 def _number(schema: Mapping[str, Any], *, whole: bool) -> float:

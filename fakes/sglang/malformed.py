@@ -10,12 +10,12 @@ makes no sense in a format (raw text has no escapes to get wrong) is left out fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.keyed_digest import pick, whole
-from sfusion.fakes.sglang.malformed_kinds import KINDS, TOOLS, Call, CallSample, Problems, TextGrade
+from sfusion.fakes.sglang.malformed_kinds import KINDS, TOOLS, Call, CallSample, Made
 from sfusion_tools.formats import format_names, get_format
 
 __all__ = ["TOOLS", "MalformedText", "catalogue", "kinds", "malformed"]
@@ -24,22 +24,13 @@ _CODES = ("print(6 * 7)", "sum(range(10))", "x = [1, 2, 3]; print(x)", "print('a
 _QUERIES = ("weather in Paris", "what is 17 * 3", "naïve café 🚀", "prime numbers < 100")
 
 
-@dataclass(frozen=True, slots=True)
-class MalformedText:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MalformedText(Made):
     """One malformed text, and what a good parser makes of it."""
 
     kind: str
     form: str
     seed: int
-    text: str
-    calls: tuple[Call, ...]
-    """The calls that survive."""
-    problems: Problems
-    """Severity and kind of every problem to report, in any order."""
-    grade: TextGrade
-    """``harmless``: only poor parsers fail. ``repaired``: all calls survive, with a remark. ``lost``: some do not."""
-    finish_reason: str = "stop"
-    """The finish reason that the engine reports."""
 
 
 def kinds() -> tuple[str, ...]:
@@ -62,9 +53,8 @@ def malformed(
         return None
     drawn = _calls(found.name, kind, seed)
     made = chosen(CallSample(found, seed, call or drawn[0], sibling or drawn[1]))
-    return MalformedText(
-        kind, found.name, seed, made.text, tuple(made.calls), made.problems, made.grade, made.finish_reason
-    )
+    about = {"calls": tuple(made.calls), "kind": kind, "form": found.name, "seed": seed}
+    return MalformedText(**{field.name: getattr(made, field.name) for field in fields(Made)} | about)
 
 
 def catalogue(seed: int, forms: Sequence[str] | None = None) -> Iterator[MalformedText]:

@@ -46,9 +46,13 @@ class Made:
 
     text: str
     calls: Sequence[Call] = ()
+    """The calls that survive."""
     problems: Problems = ()
+    """Severity and kind of every problem to report, in any order."""
     grade: TextGrade = "lost"
+    """``harmless``: only poor parsers fail. ``repaired``: all calls survive, with a remark. ``lost``: some do not."""
     finish_reason: str = "stop"
+    """The finish reason that the engine reports."""
 
 
 @dataclass(frozen=True, slots=True)

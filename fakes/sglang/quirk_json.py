@@ -66,10 +66,8 @@ def _value(text: str, at: int, strings: bool) -> tuple[Any, int]:
     if at >= len(text):
         raise _Open(counts=False)
     match text[at]:
-        case "{":
-            return _object(text, at + 1, strings)
-        case "[":
-            return _array(text, at + 1, strings)
+        case "{" | "[":
+            return _container(text, at + 1, strings)
         case '"':
             return _string(text, at, strings)
         case _:
@@ -116,58 +114,50 @@ def _scalar(text: str, at: int) -> tuple[Any, int]:
     raise BrokenJson(text[at : at + 20])
 
 
-def _array(text: str, at: int, strings: bool) -> tuple[list[Any], int]:
-    items: list[Any] = []
+def _container(text: str, at: int, strings: bool) -> tuple[Any, int]:
+    """Read the rest of an object or array whose bracket is right before ``at``."""
+    is_object = text[at - 1] == "{"
+    closing = "}" if is_object else "]"
+    items: list[tuple[str, Any]] = []
+
+    def so_far() -> Any:
+        return dict(items) if is_object else [item for _, item in items]
+
     while True:
         at = _skip(text, at)
-        if at >= len(text):
-            raise _Open(items)
-        if text[at] == "]":
-            return items, at + 1
+        if text[at : at + 1] == closing:
+            return so_far(), at + 1
+        key = ""
+        try:
+            if is_object:
+                at = _expect(text, at, '"')
+                key, at = _string(text, at, strings)
+                at = _expect(text, at, ":") + 1
+            elif at >= len(text):
+                raise _Open(counts=False)
+        except _Open:
+            raise _Open(so_far()) from None
         try:
             item, at = _value(text, at, strings)
         except _Open as unfinished:
-            raise _Open([*items, unfinished.value] if unfinished.counts else items) from None
-        items.append(item)
-        at = _separator(text, at, "]", items)
-
-
-def _object(text: str, at: int, strings: bool) -> tuple[dict[str, Any], int]:
-    pairs: dict[str, Any] = {}
-    while True:
+            items += [(key, unfinished.value)] * unfinished.counts
+            raise _Open(so_far()) from None
+        items.append((key, item))
         at = _skip(text, at)
         if at >= len(text):
-            raise _Open(pairs)
-        if text[at] == "}":
-            return pairs, at + 1
-        if text[at] != '"':
-            raise BrokenJson(text[at : at + 20])
-        try:
-            key, at = _string(text, at, strings)
-        except _Open:
-            raise _Open(pairs) from None
-        at = _skip(text, at)
-        if at >= len(text):
-            raise _Open(pairs)
-        if text[at] != ":":
-            raise BrokenJson(text[at : at + 20])
-        try:
-            value, at = _value(text, at + 1, strings)
-        except _Open as unfinished:
-            raise _Open({**pairs, key: unfinished.value} if unfinished.counts else pairs) from None
-        pairs[key] = value
-        at = _separator(text, at, "}", pairs)
+            raise _Open(so_far())
+        if text[at] != closing:
+            at = _expect(text, at, ",") + 1
 
 
-def _separator(text: str, at: int, closing: str, so_far: Any) -> int:
+def _expect(text: str, at: int, sign: str) -> int:
+    """Return where the sign stands that must come next."""
     at = _skip(text, at)
     if at >= len(text):
-        raise _Open(so_far)
-    if text[at] == ",":
-        return at + 1
-    if text[at] == closing:
-        return at
-    raise BrokenJson(text[at : at + 20])
+        raise _Open(counts=False)
+    if text[at] != sign:
+        raise BrokenJson(text[at : at + 20])
+    return at
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,19 @@ def from_objects(found: Any, table: ToolTable) -> list[CallPiece]:
         arguments = item.get("parameters") or item.get("arguments", {})
         calls.append(CallPiece(table.places[name], name, arguments_text(arguments)))
     return calls
+
+
+def behind(
+    opening: str, read: Callable[[str, ToolTable], list[CallPiece] | None]
+) -> Callable[[str, ToolTable], Extract]:
+    """Make a parser that takes what stands before ``opening`` for content; all of it if ``read`` gives up."""
+
+    def parse(text: str, table: ToolTable) -> Extract:
+        start = text.find(opening)
+        calls = read(text, table) if start >= 0 else None
+        return Extract(text) if calls is None else Extract(text[:start].strip(), calls)
+
+    return parse
 
 
 def literal(text: str) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from sfusion.fakes.errors import BadValue
-from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallStream, Extract, OwnParser
+from sfusion.fakes.sglang.calls import CallParser, CallStream, Extract, OwnParser
 from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable
 from sfusion.fakes.sglang.reasoning import PARSERS, Harmony, Reasoning
@@ -94,11 +94,6 @@ def reasoning_parser(name: str | None, quirks: Quirks = None) -> Reasoning | Har
     if name not in PARSERS:
         raise ValueError(f"There is no reasoning parser {name!r}: {near(name, PARSERS)}")
     return Harmony(waits=True) if name == "gpt-oss" and quirks == "sglang" else PARSERS[name]
-
-
-def array_parser() -> CallParser:
-    """Return the parser of the plain JSON that constrained decoding gives."""
-    return ArrayParser()
 
 
 def is_written_as_array(name: str | None) -> bool:

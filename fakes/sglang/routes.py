@@ -7,13 +7,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qs
 
 from pydantic import Field, TypeAdapter
 
 from sfusion.fakes.errors import EngineRefused
-from sfusion.fakes.sglang.calls import CallPiece
+from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallPiece
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
 from sfusion.fakes.sglang.completions import (
@@ -37,7 +37,6 @@ from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.quirks import (
     Quirks,
-    array_parser,
     call_parser,
     is_written_as_array,
     reasoning_parser,
@@ -55,9 +54,6 @@ from sfusion.fakes.sglang.schema import (
     PauseGenerationReqInput,
 )
 from sfusion.fakes.sglang.validation import (
-    Invalid,
-    Unanswerable,
-    Unreadable,
     check_content_type,
     endpoint,
     read_body,
@@ -71,13 +67,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_CHAT = TypeAdapter(ChatCompletionRequest)
-_COMPLETION = TypeAdapter(CompletionRequest)
-_GENERATE = TypeAdapter(GenerateReqInput)
-_ABORT = TypeAdapter(AbortReq)
-_PAUSE = TypeAdapter(PauseGenerationReqInput)
-_CONTINUE = TypeAdapter(ContinueGenerationReqInput)
-_PARSE = TypeAdapter(ParseFunctionCallReq)
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {
+    model: TypeAdapter(model)
+    for model in (
+        *(ChatCompletionRequest, CompletionRequest, GenerateReqInput, ParseFunctionCallReq),
+        *(AbortReq, PauseGenerationReqInput, ContinueGenerationReqInput),
+    )
+}
 _TIMEOUT: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0)])
 
 _FLUSHED = (
@@ -229,7 +225,7 @@ class Handlers:
     # -- control --
 
     async def abort(self, request: Request) -> Answer:
-        body = self._read(_ABORT, request)
+        body = self._read(AbortReq, request)
         self._engine.abort_request(body.rid, body.abort_all)
         return Answer(content_type=None)
 
@@ -246,17 +242,17 @@ class Handlers:
         return Answer(body=_FLUSHED.encode(), content_type=None)
 
     async def pause(self, request: Request) -> Answer:
-        self._engine.pause_generation(self._read(_PAUSE, request).mode)
+        self._engine.pause_generation(self._read(PauseGenerationReqInput, request).mode)
         return Answer.json({"message": "Generation paused successfully.", "status": "ok"})
 
     async def resume(self, request: Request) -> Answer:
-        self._read(_CONTINUE, request)
+        self._read(ContinueGenerationReqInput, request)
         self._engine.continue_generation()
         return Answer.json({"message": "Generation continued successfully.", "status": "ok"})
 
     async def parse(self, request: Request) -> Answer:
         """Parse the calls in a text."""
-        body = self._read(_PARSE, request)
+        body = self._read(ParseFunctionCallReq, request)
         parser = call_parser(body.tool_call_parser, self._model.quirks)
         tools = [tool.model_dump() for tool in body.tools]
         cut = parser.whole(body.text, tools, "stop") if parser is not None else None
@@ -282,7 +278,7 @@ class Handlers:
     # -- generation --
 
     async def generate(self, request: Request) -> Answer:
-        call = self._read(_GENERATE, request).call()
+        call = self._read(GenerateReqInput, request).call()
         if call.stream:
             progress = StreamProgress()
             return Answer(
@@ -318,7 +314,7 @@ class Handlers:
         yield DONE
 
     async def chat(self, request: Request) -> Answer:
-        body = self._read_openai(_CHAT, request)
+        body = self._read_openai(ChatCompletionRequest, request)
         reason = refusal(body, self._engine.context_length)
         if reason is not None:
             return error_answer(reason)
@@ -335,10 +331,10 @@ class Handlers:
 
     def _view(self, body: ChatCompletionRequest, as_array: bool) -> ChatView:
         model = self._model
-        parser = None
+        parser: CallParser | None = None
         if body.tools and body.tool_choice != "none" and model.tool_call_parser is not None:
             if as_array and must_call(body):
-                parser = array_parser()
+                parser = ArrayParser()
             else:
                 parser = call_parser(model.tool_call_parser, model.quirks)
         reasoning = reasoning_parser(model.reasoning_parser, model.quirks) if body.separate_reasoning else None
@@ -362,7 +358,7 @@ class Handlers:
         )
 
     async def completions(self, request: Request) -> Answer:
-        body = self._read_openai(_COMPLETION, request)
+        body = self._read_openai(CompletionRequest, request)
         try:
             call = completion_call(body)
         except ValueError as error:
@@ -429,14 +425,14 @@ class Handlers:
 
     # -- bodies --
 
-    def _read(self, adapter: TypeAdapter[T], request: Request) -> T:
+    def _read(self, model: type[T], request: Request) -> T:
         where = endpoint(request.method, request.path)
-        return read_body(adapter, request.body, request.headers.get("Content-Type"), where)
+        body: T = read_body(_ADAPTERS[model], request.body, request.headers.get("Content-Type"), where)
+        return body
 
-    def _read_openai(self, adapter: TypeAdapter[T], request: Request) -> T:
-        content_type = request.headers.get("Content-Type")
-        check_content_type(content_type)
-        return self._read(adapter, request)
+    def _read_openai(self, model: type[T], request: Request) -> T:
+        check_content_type(request.headers.get("Content-Type"))
+        return self._read(model, request)
 
 
 def _failure(error: Exception) -> Answer:
@@ -452,16 +448,3 @@ async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterat
             yield piece
     finally:
         await rest.aclose()
-
-
-def refused(error: Exception) -> Answer | None:
-    """Return the answer to an exception that a handler raised on purpose."""
-    if isinstance(error, Invalid):
-        return error_answer(str(error), "Bad Request")
-    if isinstance(error, Unreadable):
-        return error_answer(str(error), "400")
-    if isinstance(error, Unanswerable):
-        return Answer.text("Internal Server Error", status=500)
-    if isinstance(error, EngineRefused):
-        return error_answer(str(error), str(error.status), error.status)
-    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sfusion.fakes.errors import BadValue, SlowPattern
@@ -12,37 +12,6 @@ from sfusion.fakes.faults.pattern import check_pattern, find
 from sfusion.fakes.sglang.json_schema import validator
 from sfusion.fakes.sglang.protocol import Finish
 from sfusion_tools.tokenizers import Tokenizer
-
-_NAMES = frozenset(
-    {
-        "max_new_tokens",
-        "stop",
-        "stop_token_ids",
-        "stop_regex",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "frequency_penalty",
-        "presence_penalty",
-        "repetition_penalty",
-        "min_new_tokens",
-        "n",
-        "json_schema",
-        "regex",
-        "ebnf",
-        "structural_tag",
-        "ignore_eos",
-        "skip_special_tokens",
-        "spaces_between_special_tokens",
-        "no_stop_trim",
-        "sampling_seed",
-        "logit_bias",
-        "custom_params",
-        "beam_width",
-        "stream_interval",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +53,14 @@ class SamplingParams:
             skip_special_tokens=given.get("skip_special_tokens", True) is not False,
             json_schema=schema,
         )
+
+
+_NAMES = frozenset(field.name for field in fields(SamplingParams)) | {
+    *("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"),
+    *("regex", "ebnf", "structural_tag", "spaces_between_special_tokens", "sampling_seed", "logit_bias"),
+    *("custom_params", "beam_width", "stream_interval"),
+}
+"""All parameters that sglang knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import asdict
 from typing import Any, Self, TypeVar, Unpack
 
-from sfusion.fakes.errors import UnsafeBindError
+from sfusion.fakes.errors import EngineRefused, UnsafeBindError
 from sfusion.fakes.faults import Rule
+from sfusion.fakes.sglang.completions import error_answer
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.faults import engine_rules, split
 from sfusion.fakes.sglang.policies import Gsm8kSolver
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.quirks import Quirks
-from sfusion.fakes.sglang.routes import Handlers, ModelInfo, refused
+from sfusion.fakes.sglang.routes import Handlers, ModelInfo
+from sfusion.fakes.sglang.validation import Refused
 from sfusion.fakes.wire import (
     MARK,
     Answer,
@@ -95,11 +97,10 @@ class SGLangVisit(Visit):
             if answer.stream is not None:
                 answer.stream = _pieces(gone, answer.stream)
             return answer
-        except Exception as error:
-            meant = refused(error)
-            if meant is None:
-                raise
-            return meant
+        except Refused as refused:
+            return refused.answer
+        except EngineRefused as error:
+            return error_answer(str(error), str(error.status), error.status)
         finally:
             # A stream has only begun, but its request is accepted, which is what can be counted here.
             execution.finished()

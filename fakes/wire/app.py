@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from email.message import Message
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
@@ -230,3 +232,19 @@ class Routes(Generic[H]):
             location = quote(url, safe=_SAFE_IN_LOCATION)
             return Answer(status=307, content_type=None, late_headers=(("location", location),))
         return Answer(status=404, body=_NOT_FOUND)
+
+
+def is_json(content_type: str) -> bool:
+    """True for the content types that FastAPI parses as JSON."""
+    message = Message()
+    message["content-type"] = content_type
+    if message.get_content_maintype() != "application":
+        return False
+    subtype = message.get_content_subtype()
+    return subtype == "json" or subtype.endswith("+json")
+
+
+def json_invalid(error: json.JSONDecodeError) -> dict[str, Any]:
+    """The problem of a body that is not JSON, as FastAPI writes it."""
+    ctx = {"error": error.msg}
+    return {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error", "input": {}, "ctx": ctx}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Any
 
 from sfusion.fakes.errors import BrokenStream
@@ -15,7 +14,7 @@ from sfusion.fakes.wire.app import Request, Subject, Visit
 from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.core import Ran, ServerCore
 from sfusion.fakes.wire.delivery import Delivery
-from sfusion.fakes.wire.message import Answer, dump_json
+from sfusion.fakes.wire.message import Answer, dump_json, phrase_of
 from sfusion_tools.sandbox.endpoints import redact_path
 
 _AT_ONCE = 32 * 1024
@@ -344,7 +343,7 @@ def status_answer(action: Status) -> Answer:
     content_type = action.content_type or "application/json"
     match action.body:
         case None:
-            body = dump_json({"detail": _phrase(action.status)})
+            body = dump_json({"detail": phrase_of(action.status) or f"status {action.status}"})
         case str():
             body = action.body.encode()
             content_type = action.content_type or "text/plain; charset=utf-8"
@@ -355,10 +354,3 @@ def status_answer(action: Status) -> Answer:
 
 def _retry_after(answer: Answer) -> str | None:
     return next((value for name, value in answer.headers if name.lower() == "retry-after"), None)
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return f"status {status}"

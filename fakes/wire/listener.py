@@ -84,30 +84,22 @@ class ListeningPort:
         self._holder: socket.socket | None = None
         self._server: Acceptor | None = None
 
-    @property
-    def port(self) -> int:
-        """The port in use; before the first start, the requested one."""
-        return self._port
-
-    @property
-    def address(self) -> str:
-        """``host:port`` as a URL has it."""
-        return self._address
-
     def _take_port(self, port: int) -> None:
         host = f"[{self._host}]" if self._family == socket.AF_INET6 else self._host
-        self._port = port
-        self._address = f"{host}:{port}"
+        self.port = port
+        """The port in use; before the first start, the requested one."""
+        self.address = f"{host}:{port}"
+        """As a URL has it."""
 
     @property
     def listening(self) -> bool:
         return self._server is not None
 
     async def open(self, factory: Factory) -> None:
-        sock = self._bind(self._port)
+        sock = self._bind(self.port)
         self._take_port(sock.getsockname()[1])
         if self._holder is None:
-            self._holder = self._placeholder(self._port)
+            self._holder = self._placeholder(self.port)
         # A loop with its own network (virtual time) accepts connections there.
         in_memory = getattr(asyncio.get_running_loop(), "listen_in_memory", None)
         try:
@@ -125,7 +117,7 @@ class ListeningPort:
             if self._holder is not None:
                 self._holder.close()
                 self._holder = None
-            self._take_port(self._wanted or self._port)
+            self._take_port(self._wanted or self.port)
 
     def _bind(self, port: int) -> socket.socket:
         sock = socket.socket(self._family, socket.SOCK_STREAM)
@@ -151,7 +143,7 @@ class ListeningPort:
     def _explain(self, error: OSError) -> WireError:
         if error.errno == errno.EADDRINUSE:
             choose = "choose another port, or 0 for a free one"
-            return PortTaken(f"port {self._port} on {self._host} is in use by another program; {choose}")
+            return PortTaken(f"port {self.port} on {self._host} is in use by another program; {choose}")
         if error.errno == errno.EACCES:
-            return WireError(f"no permission to listen on port {self._port}; choose a port from 1024 on")
+            return WireError(f"no permission to listen on port {self.port}; choose a port from 1024 on")
         return WireError(f"cannot listen on {self.address}: {error.strerror or error}")

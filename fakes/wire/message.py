@@ -13,6 +13,8 @@ from typing import Any
 
 Headers = Sequence[tuple[str, str]]
 
+_STATUSES = frozenset(HTTPStatus)
+
 
 @dataclass(slots=True)
 class Answer:
@@ -115,13 +117,14 @@ def _date(second: int) -> str:
     return formatdate(second, usegmt=True)
 
 
+def phrase_of(status: int) -> str:
+    """The reason phrase of a status; empty for one that is not in the standards."""
+    return HTTPStatus(status).phrase if status in _STATUSES else ""
+
+
 @lru_cache(maxsize=64)
 def _opening(status: int, second: int) -> str:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = ""
-    return f"HTTP/1.1 {status} {phrase}\r\ndate: {_date(second)}\r\nserver: uvicorn\r\n"
+    return f"HTTP/1.1 {status} {phrase_of(status)}\r\ndate: {_date(second)}\r\nserver: uvicorn\r\n"
 
 
 def render_head(answer: Answer, *, announce_close: bool = False) -> bytes:

@@ -353,19 +353,13 @@ def server_families(kind: str, server: WireServer, *, strikes: Mapping[str, int]
         ({"method": method, "route": route, "status": str(status) if status else "none"}, float(count))
         for (method, route, status), count in sorted(ledger.answers.items())
     ]
+    ended = "Requests that ended; status none: without an answer."
+    uptime, since = server.now() - server.started, "Seconds since it began to listen, in its own time."
+    this = [({"kind": kind, "version": __version__}, 1.0)]
     families = [
-        MetricFamily(
-            "sfusion_server_info", "gauge", "What serves this page.", [({"kind": kind, "version": __version__}, 1.0)]
-        ),
-        single(
-            "sfusion_server_uptime_seconds",
-            "gauge",
-            "Seconds since it began to listen, in its own time.",
-            server.now() - server.started,
-        ),
-        MetricFamily(
-            "sfusion_server_requests_total", "counter", "Requests that ended; status none: without an answer.", answers
-        ),
+        MetricFamily("sfusion_server_info", "gauge", "What serves this page.", this),
+        single("sfusion_server_uptime_seconds", "gauge", since, uptime),
+        MetricFamily("sfusion_server_requests_total", "counter", ended, answers),
         by_label("sfusion_server_faults_total", "counter", "Strikes of fault rules.", "rule", strikes),
         single("sfusion_server_in_flight", "gauge", "Requests for work in flight.", ledger.in_flight),
         single("sfusion_server_connections_total", "counter", "Connections accepted.", ledger.connections),

@@ -1,17 +1,13 @@
-"""The option ``--json`` of the commands that answer a question."""
+"""The answer of a command as JSON: the file of ``--json``, or stdout."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, TextIO
 
 import typer
-
-JsonFile = Annotated[
-    Path | None,
-    typer.Option("--json", help="Write the answer as JSON to this file; - is stdout.", metavar="FILE"),
-]
 
 
 def is_stdout(file: Path | None) -> bool:
@@ -19,20 +15,25 @@ def is_stdout(file: Path | None) -> bool:
     return file is not None and str(file) == "-"
 
 
-def write_json(file: Path, document: dict[str, Any]) -> None:
-    """Write a document; raises CannotWrite."""
+def text_stream(json_file: Path | None) -> TextIO:
+    """Return where everything but the JSON is printed."""
+    return sys.stderr if is_stdout(json_file) else sys.stdout
+
+
+def write_json(file: Path | None, document: dict[str, Any]) -> None:
+    """Write a document, if a file is wanted; raises CannotWrite."""
     import json
 
     write_answer(file, json.dumps(document, indent=2) + "\n")
 
 
-def write_answer(file: Path, text: str) -> None:
-    """Write what is JSON already; raises CannotWrite."""
+def write_answer(file: Path | None, text: str) -> None:
+    """Write what is JSON already, if a file is wanted; raises CannotWrite."""
     from sfusion.harness.atomic_files import write_file
 
     if is_stdout(file):
         typer.echo(text, nl=False)
-    else:
+    elif file is not None:
         write_file(file, text)
 
 

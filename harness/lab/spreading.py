@@ -53,7 +53,7 @@ def open_workers(jobs: int = 1, on: str = "here", address: str | None = None) ->
     if on not in ("here", "ray"):
         raise BadOption(f"--on {on}: no such place; use here or ray")
     if on == "here" and address is not None:
-        raise BadOption("--address is about a Ray cluster; add --on ray")
+        raise BadOption("--ray-address names a Ray cluster; add --on ray")
     jobs = jobs or os.cpu_count() or 1
     if on == "here" and jobs == 1:
         yield _ThisProcess()

@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sfusion.harness.atomic_files import check_writable, write_file
-from sfusion.harness.errors import HarnessError
+from sfusion.harness.commandline.json_answer import is_stdout, write_answer
+from sfusion.harness.errors import BadOption, HarnessError
 from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.reports.html import render_index, render_run
 from sfusion.harness.reports.run_report import RunReport
@@ -38,7 +39,8 @@ class Reports:
             except OSError as error:
                 raise HarnessError(f"--out {self.out}: cannot be written: {error.strerror}") from error
         for option in ("html", "junit", "summary", "json"):
-            check_file(f"--{option}", getattr(self, option))
+            if option != "json" or not is_stdout(self.json):
+                check_file(f"--{option}", getattr(self, option))
 
     def wanted(self) -> str:
         """Return the options of the files about all runs."""
@@ -50,9 +52,11 @@ class Reports:
         if self.html is not None:
             page = render_run(runs[0]) if len(runs) == 1 else render_index(runs, _links(runs, self.html))
             write_file(self.html, page)
-        for file, text in ((self.junit, junit), (self.summary, markdown), (self.json, summary_json)):
+        for file, text in ((self.junit, junit), (self.summary, markdown)):
             if file is not None:
                 write_file(file, text(runs))
+        if self.json is not None:
+            write_answer(self.json, summary_json(runs))
 
 
 def check_file(option: str, file: Path | None) -> None:
@@ -68,6 +72,18 @@ def check_file(option: str, file: Path | None) -> None:
         check_writable(file)
     except OSError as error:
         raise HarnessError(f"{option} {file}: cannot be written: {error.strerror}") from error
+
+
+def check_new_file(option: str, file: Path, *, force: bool) -> None:
+    """See whether a file can be created, or with ``force`` replaced; raises BadOption."""
+    if file.is_dir():
+        raise BadOption(f"{option} {file}: is a folder; name a file in it")
+    if file.exists() and not file.is_file():
+        raise BadOption(f"{option} {file}: is not a regular file; give another name")
+    if file.exists() and not force:
+        raise BadOption(f"{option} {file}: exists already; give another name, or --force to replace it")
+    if not file.parent.is_dir():
+        raise BadOption(f"{option} {file}: there is no folder {file.parent}")
 
 
 def write_page(run: RunReport) -> None:

@@ -234,7 +234,7 @@ def settle_difference(
     else:
         logger.warning(
             "limiter %r already runs with %s, so %s is NOT in force here; "
-            "set rate_limit_mismatch: apply in the tool config, or use `sfusion limiter resize`",
+            "set rate_limit_mismatch: apply in the tool config, or use `sfusion limiter --resize N`",
             name,
             has,
             wants,

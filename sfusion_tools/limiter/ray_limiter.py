@@ -88,7 +88,7 @@ def check_protocol(actor: Any, name: str) -> None:
         raise ProtocolMismatch(
             f"limiter {name!r} of this cluster speaks protocol {found}, this sfusion speaks {PROTOCOL}: its actor was "
             f"created by {'an older' if found < PROTOCOL else 'a newer'} version and is still running. Use one version "
-            f"in all jobs of a cluster; when the jobs that use this limiter have ended, run `sfusion limiter remove "
+            f"in all jobs of a cluster; when the jobs that use this limiter have ended, run `sfusion limiter --remove "
             f"--name {name}`, and the next job creates a new one"
         )
 

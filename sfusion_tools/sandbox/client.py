@@ -17,7 +17,6 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from sfusion_tools.deadlines import TimeLimit
 from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import Outcome
@@ -311,7 +310,7 @@ class SandboxClient:
     async def _send(self, session: HttpSession, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
         connect = min(CONNECT_SECONDS, seconds / 2)
         try:
-            with TimeLimit(session.deadlines, seconds):
+            async with asyncio.timeout(seconds):
                 timeout = _connect_timeout(connect, sandbox.proxy is not None)
                 return self._parse(await session.post(sandbox.address, body, timeout, self._bounds.response_bytes))
         except aiohttp.ConnectionTimeoutError:

@@ -24,7 +24,6 @@ from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
 from sfusion_tools._version import __version__
-from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.runtime import LoopResource, LoopScope
 from sfusion_tools.sandbox.endpoints import basic_auth
 
@@ -70,20 +69,20 @@ class HttpSession(LoopResource):
     sandbox differ in their body alone, and preparing each of them anew takes longer than all the rest.
     """
 
-    def __init__(self, deadlines: Deadlines) -> None:
-        self.deadlines = deadlines
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self.in_use = 0
         """The attempts that are using it now."""
         self._users: dict[int, ref[object]] = {}
         self._sockets = _Sockets()
         # The limiter bounds how many are in flight, the client how long each may take.
         self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, socket_factory=self._sockets)
-        self._prepared = lru_cache(maxsize=64)(partial(_prepare, deadlines.loop))
+        self._prepared = lru_cache(maxsize=64)(partial(_prepare, loop))
 
     @classmethod
     def of(cls, scope: LoopScope, user: object) -> HttpSession:
         """Return the loop's session, opened on first use; it stays open at least until the user leaves."""
-        session = scope.get(cls, lambda: cls(Deadlines.of(scope)))
+        session = scope.get(cls, lambda: cls(scope.loop))
         users, number = session._users, id(user)
         if number not in users:
             users[number] = ref(user, lambda _: users.pop(number, None))
@@ -137,7 +136,7 @@ class HttpSession(LoopResource):
             if whole and not unsent:
                 connection.release()
             else:
-                if transport is not None and unsent and not self.deadlines.loop.is_closed():
+                if transport is not None and unsent and not self._loop.is_closed():
                     transport.abort()
                 connection.close()
         return response

@@ -71,7 +71,7 @@ class SandboxGuard(LoopResource):
         ranked = sorted({*self.endpoints, *failed_at}, key=lambda place: (-failed_at.get(place, 0), place))
         places = ", ".join(f"{failed_at.get(place, 0)} at {place}" for place in ranked)
         # Of a masked address nobody can be asked.
-        command = "limiter show" if ranked[0] == _LIMITER else f"doctor {'URL' if '***' in ranked[0] else ranked[0]}"
+        command = "limiter" if ranked[0] == _LIMITER else f"doctor {'URL' if '***' in ranked[0] else ranked[0]}"
         return f"{trip}. Failures: {places}. To find out why, run: sfusion {command}"
 
 

@@ -38,10 +38,10 @@ def never_answers(make_image: Callable[..., str]) -> str:
 @pytest.mark.parametrize(
     ("command", "number", "message"),
     [
-        (["doctor", "--sandbox"], signal.SIGINT, "interrupted\n"),
-        (["doctor", "--sandbox"], signal.SIGTERM, "interrupted: SIGTERM\n"),
-        (["drift", "--sandbox"], signal.SIGTERM, "interrupted: SIGTERM\n"),
-        (["record", "-o", "answers.jsonl"], signal.SIGTERM, "interrupted; nothing was written\n"),
+        (["doctor"], signal.SIGINT, "interrupted\n"),
+        (["doctor"], signal.SIGTERM, "interrupted: SIGTERM\n"),
+        (["drift"], signal.SIGTERM, "interrupted: SIGTERM\n"),
+        (["drift", "--record", "answers.jsonl"], signal.SIGTERM, "interrupted; nothing was written\n"),
     ],
 )
 def test_an_interruption_while_a_container_starts_is_reported(
@@ -58,7 +58,7 @@ def test_an_interruption_while_a_container_starts_is_reported(
 
 
 def test_an_interrupted_examination_of_a_container_prints_no_traceback(sandbox_image: str) -> None:
-    command = ["doctor", "--sandbox", f"docker:{sandbox_image}", "--json", "-"]  # the text goes to stderr
+    command = ["doctor", f"docker:{sandbox_image}", "--json", "-"]  # the text goes to stderr
     code, errors = interrupt(command, at="languages", number=signal.SIGTERM)
     assert (code, errors.splitlines()[-1]) == (130, "interrupted")
     assert "Traceback" not in errors

@@ -118,7 +118,7 @@ def test_a_command_without_the_sdk_exits_with_3_and_one_line() -> None:
 import sys
 sys.modules["docker"] = None
 from sfusion.harness.cli import app
-app(["doctor", "--sandbox", "docker"])
+app(["doctor", "docker"])
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 3

@@ -25,6 +25,8 @@ _CHANGES = re.compile(
     r"|^sfusion .*(--world ray|--sandbox (docker|http)|limiter )"
 )
 """Commands that change the machine or need a real server, cluster or engine; these tests never run them."""
+_OF_THE_CHECKOUT = re.compile(r"^python -m (benchmarks|tests\.)")
+"""Packages of the repository that are not installed; pages say to run them in a checkout."""
 _SERVES = re.compile(r"^sfusion (serve|proxy)\b")
 _VARIES = (
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
@@ -113,7 +115,10 @@ def _environment() -> dict[str, str]:
 def _run(command: list[str], folder: Path | None) -> subprocess.CompletedProcess[str]:
     """Run a command in its own process group; kill the group after ``TIMEOUT``."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=folder, env=_environment(), start_new_session=True, **pipes) as process:
+    environ = _environment()
+    if _OF_THE_CHECKOUT.match(command[-1]) and folder is not None and not (folder / "benchmarks").is_dir():
+        environ["PYTHONPATH"] = str(ROOT)
+    with subprocess.Popen(command, cwd=folder, env=environ, start_new_session=True, **pipes) as process:
         try:
             out, errors = process.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:

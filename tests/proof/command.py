@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.cli import Commands
+from sfusion.harness.commandline.edge import Edge
 from sfusion.harness.errors import BadOption
 
 app = typer.Typer(
     name="python -m tests.proof",
-    cls=Commands,
+    cls=Edge,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

@@ -12,8 +12,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median
 
+from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.runs.keyword import read_keyword
 from sfusion.harness.search.hunt.case import play_case
 from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion.harness.search.shrink.reference_tool import DEFAULTS, GoodTool, tool_config

@@ -12,7 +12,7 @@ from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.search.shrink import Budget, Reproduces, Shrunk, failures_of, shrink
-from sfusion.harness.search.shrink._shrinking import counts_of
+from sfusion.harness.search.shrink.command import counts_of
 from tests.proof.changes import CHANGES
 from tests.proof.proof import Proof, ProofRun
 

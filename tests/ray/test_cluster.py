@@ -207,7 +207,7 @@ def test_a_limiter_with_another_protocol_is_refused_with_advice(limiter_name: st
     with pytest.raises(ProtocolMismatch) as refused:
         asyncio.run(use())
     assert f"protocol 1, this sfusion speaks {PROTOCOL}" in str(refused.value)
-    assert f"sfusion limiter remove --name {limiter_name}" in str(refused.value)
+    assert f"sfusion limiter --remove --name {limiter_name}" in str(refused.value)
 
 
 def test_a_client_with_another_protocol_is_refused(limiter_name: str) -> None:
@@ -440,38 +440,38 @@ for line in sys.stdin:
     )
 
     def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["limiter", *arguments, "--name", limiter_name, "--address", cluster]
+        command = ["limiter", *arguments, "--name", limiter_name, "--ray-address", cluster]
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(command) + "\n")
         return subprocess.CompletedProcess(command, *json.loads(process.stdout.readline()))
 
-    shown = json.loads(sfusion("show", "--json").stdout)
+    shown = json.loads(sfusion("--json", "-").stdout)
     assert (shown["in_use"], shown["waiting"], shown["rate_limit"]) == (2, 1, 2)
     other = Holder.remote(limiter_name, share=Share("nightly", 3.0), rate_limit=2)
     also_waits = other.acquire.remote()
     until(lambda: snapshot(limiter_name).waiting == 2)
-    table = sfusion("show").stdout
+    table = sfusion().stdout
     assert "in use         2 of 2" in table
     assert "no share       weight 1, holds 2, waits 1" in table
     assert "share nightly  weight 3, holds 0, waits 1" in table
-    page = sfusion("show", "--metrics").stdout
+    page = sfusion("--metrics").stdout
     assert f'sfusion_limiter_in_use{{limiter="{limiter_name}"}} 2' in page.splitlines()
     assert page.endswith("\n")
     assert not page.endswith("\n\n")
-    assert sfusion("show", "--metrics", "--json").returncode == 2
-    refused = sfusion("resize", "0")
+    assert sfusion("--metrics", "--json", "-").returncode == 2
+    refused = sfusion("--resize", "0")
     assert refused.returncode == 2
     assert "rate_limit must be a whole number of at least 1" in refused.stderr
-    assert "rate_limit 2 -> 4" in sfusion("resize", "4").stdout
+    assert "rate_limit 2 -> 4" in sfusion("--resize", "4").stdout
     ray.get([waits, also_waits])
     clients = Watched(ray.get([one.pid.remote() for one in (other, holder)]))
     ray.kill(other)
     ray.kill(holder)
     assert clients.still_alive(60) == []  # while a client uses it, a removed limiter is replaced by a new one
-    assert sfusion("remove").returncode == 0
+    assert sfusion("--remove").returncode == 0
     until(lambda: find(limiter_name) is None)
-    gone = sfusion("show")
+    gone = sfusion()
     assert gone.returncode == 3
     assert f"no limiter named {limiter_name!r}" in gone.stderr
     process.communicate(timeout=60)

@@ -525,7 +525,7 @@ def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(place: OwnClus
     here, there = tmp_path / "here", tmp_path / "there"
     for result in run_all(read_tasks(scenario_files(["single-node"]), "sim")):
         write_run(result, here)
-    spread = ["single-node", "--on", "ray", "--address", place.address, "--out", str(there), "--history", "0"]
+    spread = ["single-node", "--on", "ray", "--ray-address", place.address, "--out", str(there), "--history", "0"]
     command = [warm("sfusion"), "run", *spread]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -91,7 +91,7 @@ class Environment:
 _FORKS = """\
 import functools, json, os, sys, tempfile
 import typer.main
-import sfusion.harness.lab.commands._running
+import sfusion.harness.lab.commands.run
 from sfusion.harness.cli import app, main
 
 typer.main.get_command = functools.cache(typer.main.get_command)

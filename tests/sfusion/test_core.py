@@ -30,9 +30,9 @@ WORKING = {
 """Commands that need no extra, and what they print."""
 MISSING = {
     "run --world ray single-node": "ray",
-    "limiter show": "ray",
+    "limiter": "ray",
     "run --sandbox docker single-node": "docker",
-    "doctor --sandbox docker": "docker",
+    "doctor docker": "docker",
     "view .": "view",
     "rollout --tokenizer . --out out": "hf",
 }

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sfusion.graph import import_graph
 
-SHELLS = ("aiohttp", "ray", "typer", "textual", "docker", "faker", "hypothesis")
+SHELLS = ("aiohttp", "ray", "textual", "docker", "faker", "hypothesis")
 PLAIN = (
     "sfusion_tools.event_lines",
     "sfusion_tools.formats",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from sfusion_tools.deadlines import SPARED, Deadlines, TimeLimit
 
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
-from sfusion_tools.deadlines import SPARED, Deadlines, TimeLimit
 from sfusion_tools.runtime import runtime
 
 

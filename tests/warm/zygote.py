@@ -30,23 +30,7 @@ PRODUCT = (
     "sfusion.fakes.sandbox",
     "sfusion.fakes.sglang",
     "sfusion.harness.cli",
-    "sfusion.harness.search.hunt._hunting",
-    "sfusion.harness.studies.learn._learning",
     "tests.proof._proving",
-    "sfusion.harness.lab.commands._running",
-    "sfusion.harness.search.shrink._shrinking",
-    "sfusion.harness.studies.sweep._sweeping",
-    "sfusion.harness.real.doctor",
-    "sfusion.harness.real.drift",
-    "sfusion.harness.search.hunt.hunt",
-    "sfusion.harness.studies.look",
-    "sfusion.harness.real.probes",
-    "sfusion.harness.lab.promises",
-    "sfusion.harness.reports",
-    "sfusion.harness.rollouts",
-    "sfusion.harness.lab.runs",
-    "sfusion.harness.lab.scenarios",
-    "sfusion.harness.search.shrink",
     "sfusion.harness.lab.worlds.sim",
     "sfusion_tools.rollout",
     "sfusion_tools.sandbox_fusion_tools",
@@ -209,6 +193,8 @@ def main() -> None:
     sys.path.insert(0, checkout)  # it may not be installed
     for name in (*PRODUCT, *more):
         importlib.import_module(name)
+    for found in sys.modules["sfusion.harness.cli"].found_commands().values():
+        importlib.import_module(found.module)
     sys.path.remove(checkout)
     typer.main.get_command = cache(typer.main.get_command)  # type: ignore[assignment]
     typer.main.get_command(sys.modules["sfusion.harness.cli"].app)

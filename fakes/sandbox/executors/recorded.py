@@ -85,7 +85,7 @@ class Cassette:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise CassetteError(
                 f"cassette {place}: expected an object with request and response, "
-                f"as 'sfusion record' writes them ({type(error).__name__}: {error})"
+                f"as 'sfusion drift --record' writes them ({type(error).__name__}: {error})"
             ) from error
 
     def add(self, record: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable, from_objects
+from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable, behind, from_objects
 
 _V3 = re.compile(r"(?s)<｜tool▁call▁begin｜>.*<｜tool▁sep｜>(?P<name>.*)\n```json\n(?P<body>.*)\n```")
 _V31 = re.compile(r"(?s)<｜tool▁call▁begin｜>(?P<name>.*)<｜tool▁sep｜>(?P<body>.*?)(?:<｜tool▁call▁end｜>|\Z)")
@@ -21,22 +21,19 @@ _SILENT = re.compile(r"<｜tool▁calls▁begin｜>|<｜tool▁calls▁end｜>|<
 def _deepseek(pattern: str) -> Callable[[str, ToolTable], Extract]:
     detail = re.compile(pattern, re.DOTALL)
 
-    def parse(text: str, table: ToolTable) -> Extract:
-        start = text.find("<｜tool▁calls▁begin｜>")
-        if start < 0:
-            return Extract(text)
+    def read(text: str, table: ToolTable) -> list[CallPiece] | None:
         calls: list[CallPiece] = []
-        for block in re.findall(r"(?s)<｜tool▁call▁begin｜>.*?<｜tool▁call▁end｜>", text):
+        for block in _BLOCK.findall(text):
             match = detail.search(block)
             try:
                 if match is None:
-                    return Extract(text)
+                    return None
                 calls += from_objects({"name": match["name"], "parameters": json.loads(match["body"])}, table)
             except ValueError:
-                return Extract(text)
-        return Extract(text[:start].strip(), calls)
+                return None
+        return calls
 
-    return parse
+    return behind("<｜tool▁calls▁begin｜>", read)
 
 
 class DeepSeekQuirkStream(TokenQuirkStream):

@@ -10,16 +10,13 @@ from typing import Any
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import bad_sibling
-from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, from_objects, held, literal
+from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, behind, from_objects, held, literal
 
 _TAG = re.compile(r"<arg_key>|</arg_key>|<arg_value>|</arg_value>")
 _TAGS = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 
 
-def _parse(text: str, table: ToolTable) -> Extract:
-    start = text.find("<tool_call>")
-    if start < 0:
-        return Extract(text)
+def _calls(text: str, table: ToolTable) -> list[CallPiece]:
     calls: list[CallPiece] = []
     for block in re.findall(r"(?s)<tool_call>.*?</tool_call>", text):
         match = re.search(r"(?s)<tool_call>(.*?)(?:\\n|\n)(.*)</tool_call>", block)
@@ -27,7 +24,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
             continue
         name = match[1].strip()
         calls += from_objects({"name": name, "parameters": _arguments(name, match[2], table)}, table)
-    return Extract(text[:start].strip(), calls)
+    return calls
 
 
 def _arguments(name: str, body: str, table: ToolTable) -> dict[str, Any]:
@@ -135,7 +132,7 @@ class GlmQuirkStream(QuirkStream):
 DIALECTS = (
     Dialect(
         "glm45",
-        parse=_parse,
+        parse=behind("<tool_call>", _calls),
         stream=GlmQuirkStream,
         has_grammar=False,
         shown_name="glm",

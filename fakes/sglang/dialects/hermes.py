@@ -6,20 +6,17 @@ import json
 import re
 from functools import partial
 
-from sfusion.fakes.sglang.calls import CallPiece, Extract
+from sfusion.fakes.sglang.calls import CallPiece
 from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import prose_inside
 from sfusion.fakes.sglang.quirk_json import Grammar, JsonQuirkStream
-from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable, from_objects
+from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable, behind, from_objects
 
 HERMES = Grammar("<tool_call>", "</tool_call>", "", trims=True)
 QWEN = Grammar("<tool_call>\n", "\n</tool_call>", "\n")
 
 
-def _hermes(text: str, table: ToolTable) -> Extract:
-    start = text.find("<tool_call>")
-    if start < 0:
-        return Extract(text)
+def _hermes(text: str, table: ToolTable) -> list[CallPiece] | None:
     calls: list[CallPiece] = []
     for match in re.finditer(r"(?s)<tool_call>(?:(.*?)</tool_call>|(.*))", text):
         body = match[1] or match[2] or ""
@@ -28,14 +25,11 @@ def _hermes(text: str, table: ToolTable) -> Extract:
         try:
             calls += from_objects(json.loads(body), table)
         except (ValueError, QuirkError):
-            return Extract(text)
-    return Extract(text[:start].strip(), calls)
+            return None
+    return calls
 
 
-def _qwen25(text: str, table: ToolTable) -> Extract:
-    start = text.find("<tool_call>\n")
-    if start < 0:
-        return Extract(text)
+def _qwen25(text: str, table: ToolTable) -> list[CallPiece]:
     calls: list[CallPiece] = []
     for body in re.findall(r"(?s)<tool_call>\n(.*?)\n</tool_call>", text):
         try:
@@ -43,12 +37,20 @@ def _qwen25(text: str, table: ToolTable) -> Extract:
         except ValueError:
             continue
         calls += from_objects(found, table)
-    return Extract(text[:start].strip(), calls)
+    return calls
 
 
 _MALFORMED = {"prose_inside": prose_inside}
 
 DIALECTS = (
-    Dialect("hermes", parse=_hermes, stream=partial(JsonQuirkStream, HERMES), malformed=_MALFORMED),
-    Dialect("qwen25", parse=_qwen25, stream=partial(JsonQuirkStream, QWEN), shown_name="qwen", malformed=_MALFORMED),
+    Dialect(
+        "hermes", parse=behind("<tool_call>", _hermes), stream=partial(JsonQuirkStream, HERMES), malformed=_MALFORMED
+    ),
+    Dialect(
+        "qwen25",
+        parse=behind("<tool_call>\n", _qwen25),
+        stream=partial(JsonQuirkStream, QWEN),
+        shown_name="qwen",
+        malformed=_MALFORMED,
+    ),
 )

@@ -1,39 +1,33 @@
-"""``sfusion list``: which scenarios there are."""
+"""``sfusion list``: list scenarios with their worlds, their number of cells and what they are about.
+
+Example: sfusion list --incidents
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from sfusion.harness.commandline.json_answer import JsonFile, is_stdout, problem_as_dict, write_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from sfusion.harness.lab.scenarios import Scenario
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.json_answer import is_stdout, problem_as_dict, write_json
+from sfusion.harness.commandline.options import Json, Paths
+from sfusion.harness.lab.scenarios import Scenario, ScenarioError, read_files, scenario_files
 
 
+@command
 def list_scenarios(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="Files or folders; by default the bundled scenarios."),
-    ] = None,
-    incidents: Annotated[
-        bool, typer.Option("--incidents", help="List only scenarios that reproduce a report, with the report.")
-    ] = False,
-    names_only: Annotated[bool, typer.Option("--names", help="Print only names, one per line.")] = False,
-    json: JsonFile = None,
+    paths: Paths = None,
+    incidents: Annotated[bool, option("List only scenarios that reproduce a report, with the report.")] = False,
+    names_only: Annotated[bool, option("Print only names, one per line.", names="--names")] = False,
+    json_file: Json = None,
 ) -> None:
-    """List scenarios with their worlds, their number of cells and what they are about."""
-    from sfusion.harness.lab.scenarios import ScenarioError, read_files, scenario_files
-
     found, problems = read_files(scenario_files(paths or []))
     listed = {file: cells for file, cells in found.items() if cells[0].incident or not incidents}
-    if json is not None:
-        scenarios = [_as_dict(file, cells) for file, cells in listed.items()]
-        write_json(json, {"scenarios": scenarios, "problems": [problem_as_dict(one) for one in problems]})
-    if not is_stdout(json):
+    scenarios = [_as_dict(file, cells) for file, cells in listed.items()]
+    write_json(json_file, {"scenarios": scenarios, "problems": [problem_as_dict(one) for one in problems]})
+    if not is_stdout(json_file):
         _print(list(listed.values()), incidents=incidents, names_only=names_only)
     if problems:
         raise ScenarioError(problems)

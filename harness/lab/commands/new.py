@@ -1,26 +1,31 @@
-"""``sfusion new``: a commented scenario to start from."""
+"""``sfusion new``: write a commented scenario to start from.
+
+DIR/NAME.yaml explains every key, and all its promises hold. Nothing is ever overwritten.
+
+Exit code 2 if the name cannot be used or the file exists already.
+
+Example: sfusion new slow-start --to scenarios
+"""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.errors import BadOption, CannotWrite
+from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios
+from sfusion.harness.lab.scenarios.starter import starter
 
+
+@command
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the scenario, and of its file without .yaml.")],
-    to: Annotated[Path, typer.Option(help="Folder of the file; it is created if needed.", metavar="DIR")] = Path(),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the scenario, and of its file without .yaml.")],
+    to: Annotated[Path, option("Folder of the file; it is created if needed.", "DIR")] = Path(),
 ) -> None:
-    """Write a commented scenario to start from: DIR/NAME.yaml. It explains every key, and all its promises hold.
-
-    Exit code 2 if the name cannot be used or the file exists already; nothing is ever overwritten.
-    """
-    import shlex
-
-    from sfusion.harness.errors import BadOption, CannotWrite
-    from sfusion.harness.lab.scenarios.starter import starter
-
     file = to / f"{name}.yaml"
     text = starter(name, shlex.quote(str(file)))
     if not _is_name(name, text):
@@ -38,8 +43,6 @@ def new(
 
 def _is_name(name: str, text: str) -> bool:
     """Does the file, once written, have this name? ``1.5`` and ``null`` are not texts in YAML."""
-    from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios
-
     try:
         return [one.scenario for one in parse_scenarios(text)] == [name]
     except ScenarioError:

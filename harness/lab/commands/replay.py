@@ -1,43 +1,38 @@
-"""``sfusion replay``: run a recorded run again and compare the journals."""
+"""``sfusion replay``: run recorded runs again and compare the journals.
+
+Exit code 0 if every journal is the same and every promise held, 1 if not, 2 if a file is damaged or not trusted, 3
+if something outside is missing.
+
+Example: sfusion replay runs/throttled-gateway
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.options import Schedule, Trust
+from sfusion.harness.errors import BadOption
+from sfusion.harness.lab.journal import first_difference
+from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
+from sfusion.harness.lab.runs.directory import SCENARIO
+from sfusion.harness.lab.scenarios.library import JOURNAL
+from sfusion.harness.lab.scenarios.schedule import read_schedule
 
+
+@command
 def replay(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, as written by --out.")],
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Let the runs run what their files name: code and tool classes.")
-    ] = False,
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SEED|priority:SEED[:CHANGES]",
-            help="Use another schedule than the recorded one; journals are then not compared.",
-        ),
-    ] = None,
-) -> None:
-    """Run recorded runs again.
-
-    Exit code 0 if every journal is the same and every promise held, 1 if not, 2 if a file is damaged or not trusted, 3
-    if something outside is missing.
-    """
-    from dataclasses import replace
-
-    from sfusion.harness.errors import BadOption
-    from sfusion.harness.lab.journal import first_difference
-    from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
-    from sfusion.harness.lab.runs.directory import SCENARIO
-    from sfusion.harness.lab.scenarios.library import JOURNAL
-    from sfusion.harness.lab.scenarios.schedule import read_schedule
-
+    trust: Trust = False,
+    schedule: Schedule = None,
+) -> int:
     codes = {0}
     other = None if schedule is None else read_schedule(schedule)
-    for folder in [one for run in runs for one in _folders(run, JOURNAL)]:
+    for folder in [one for run in runs for one in _folders(run)]:
         task, recorded, _ = read_run(folder)
         task = replace(task, trusted=trust)
         if real := recorded.header.get("sandboxes"):
@@ -69,11 +64,11 @@ def replay(
         for verdict in result.verdicts:
             if verdict.failed:
                 typer.echo(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
-    raise typer.Exit(1 if 1 in codes else max(codes))
+    return 1 if 1 in codes else max(codes)
 
 
-def _folders(run: Path, journal: str) -> list[Path]:
+def _folders(run: Path) -> list[Path]:
     """The folder itself, or the runs below a folder that was given to --out."""
-    if (run / journal).is_file() or not run.is_dir():
+    if (run / JOURNAL).is_file() or not run.is_dir():
         return [run]
-    return sorted(path.parent for path in run.glob(f"*/{journal}")) or [run]
+    return sorted(path.parent for path in run.glob(f"*/{JOURNAL}")) or [run]

@@ -1,107 +1,241 @@
-"""``sfusion run``: run scenarios and report which promises held."""
+"""``sfusion run``: run scenarios and report which promises held.
+
+Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something outside
+is missing or fails (Ray, Docker, the sandbox, the disk), 4 by a defect of sfusion.
+
+Example: sfusion run throttled-gateway my-scenario.yaml --out runs --html report.html
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
-import typer
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.exits import say
+from sfusion.harness.commandline.json_answer import text_stream
+from sfusion.harness.commandline.options import (
+    WHERE,
+    WRITTEN,
+    Html,
+    Jobs,
+    Json,
+    Keyword,
+    On,
+    Out,
+    Paths,
+    RayAddress,
+    Sandboxes,
+    Schedule,
+    Summary,
+    Tools,
+    Trust,
+)
+from sfusion.harness.errors import BadOption
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
+from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside, fitting_tasks
+from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.lab.scenarios.model import Scenario, World
+from sfusion.harness.lab.scenarios.schedule import read_schedule
+from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
+from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
+from sfusion.harness.studies.history.record import current_commit
+from sfusion.harness.studies.history.store import DEFAULT_LIMIT, written_with_history
+from sfusion_tools.errors import near
+from sfusion_tools.tool_registry import read_entries
+from sfusion_tools.wording import counted
+
+_RAY = "World ray"
+_PLACES = ("driver", "node")
+_WORLDS: tuple[World, ...] = get_args(World)
 
 
-def run(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PATH", help="Files, folders or names of bundled scenarios; by default all bundled ones."
-        ),
-    ] = None,
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of the command."""
+
+    paths: Paths = None
+    keyword: Keyword = ""
+    seed: Annotated[int | None, option("Seed to use instead of the one in each file.", min=0)] = None
+    schedule: Schedule = None
+    twice: Annotated[bool, option("Run everything twice and compare the journals.")] = False
+    tools: Tools = None
+    trust: Trust = False
     world: Annotated[
         str | None,
-        typer.Option(help="Where to run: sim (virtual time, the default) or ray (a real cluster, real time)."),
-    ] = None,
-    sandbox: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="fake|URL|docker[:IMAGE]",
-            help="Sandbox to use: the fake (default), a server or a container. Repeat for several.",
+        option(
+            "sim: virtual time, the default. ray: a real cluster, real time; the default with a real sandbox.",
+            "sim|ray",
+            WHERE,
         ),
-    ] = None,
-    keyword: Annotated[str, typer.Option("-k", help="Run only scenarios whose name matches, like pytest's -k.")] = "",
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed to use instead of the one in each file.")] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SEED|priority:SEED[:CHANGES]",
-            help="World sim: run what is ready at the same time in another order, drawn from this seed.",
-        ),
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
-    on: Annotated[str, typer.Option(help="World sim: run on this machine (here) or on a Ray cluster (ray).")] = "here",
-    address: Annotated[
-        str | None, typer.Option(help="With --on ray: the cluster, HOST:PORT; by default the one running here.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write journal, verdicts and report of each run to a folder below this one.")
-    ] = None,
+    ] = None
+    sandbox: Sandboxes = None
+    jobs: Jobs = 0
+    on: On = "here"
+    ray_address: RayAddress = None
+    out: Out = None
     history: Annotated[
         int,
-        typer.Option(
-            min=0, max=10_000, help="With --out: number of runs of each scenario to keep; 0 for the latest only."
+        option(
+            "With --out: number of runs of each scenario to keep; 0 for the latest only.",
+            panel=WRITTEN,
+            min=0,
+            max=10000,
         ),
-    ] = 20,
-    html: Annotated[Path | None, typer.Option(help="Write an HTML report of all runs.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
-    summary: Annotated[Path | None, typer.Option(help="Write a Markdown summary, e.g. for a pull request.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write promises and outcomes as JSON.")] = None,
-    twice: Annotated[bool, typer.Option("--twice", help="Run everything twice and compare the journals.")] = False,
-    tools: Annotated[
-        Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the scenarios' tools.")
-    ] = None,
-    trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust",
-            help="Let the files run what they name: code (executor: python) and tool classes. Bundled scenarios and "
-            "--tools do not need it.",
-        ),
-    ] = False,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(help="World ray: use a running cluster, HOST:PORT or auto, instead of starting one."),
-    ] = None,
-    fake_on: Annotated[str, typer.Option(help="World ray: where the fake sandbox runs, driver or node.")] = "driver",
+    ] = DEFAULT_LIMIT
+    html: Html = None
+    junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
+    summary: Summary = None
+    json: Json = None
+    fake_on: Annotated[str, option("Where the fake sandbox runs.", "driver|node", _RAY)] = "driver"
     listen: Annotated[
-        str, typer.Option(help="World ray: address of this machine that the other machines of the cluster can reach.")
-    ] = "127.0.0.1",
+        str, option("Address of this machine that the other machines of the cluster can reach.", "ADDRESS", _RAY)
+    ] = "127.0.0.1"
     start_timeout: Annotated[
         float | None,
-        typer.Option(help="World ray: seconds that the processes and tools of a run may take to start (default 90)."),
-    ] = None,
-) -> None:
-    """Run scenarios and report which promises held.
+        option("Time that the processes and tools of a run may take to start (default 90).", "SECONDS", _RAY),
+    ] = None
 
-    Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something outside
-    is missing or fails (Ray, Docker, the sandbox, the disk), 4 by a defect of sfusion.
+    def world_for(self, *, real: bool) -> World:
+        """Return the world; raise BadOption if the options do not fit it. ``real``: the sandboxes are not fakes."""
+        world = self.world or ("ray" if real else "sim")
+        if world not in _WORLDS:
+            raise BadOption(f"--world {world}: no such world; {near(world, _WORLDS)}")
+        if real and world != "ray":
+            raise BadOption(f"--world {world}: a real sandbox needs --world ray (the default with --sandbox)")
+        if real and self.fake_on != "driver":
+            raise BadOption("--fake-on is about the fake, but --sandbox names a real sandbox; leave out one of them")
+        if self.fake_on not in _PLACES:
+            raise BadOption(f"--fake-on {self.fake_on}: no such place; {near(self.fake_on, _PLACES)}")
+        if self.start_timeout is not None and not 0 < self.start_timeout < inf:
+            raise BadOption(f"--start-timeout {self.start_timeout:g}: give a number of seconds above 0")
+        if world == "sim":
+            if (self.fake_on, self.listen, self.start_timeout) != ("driver", "127.0.0.1", None):
+                raise BadOption("--fake-on, --listen and --start-timeout need --world ray")
+            if self.ray_address is not None and self.on == "here":
+                raise BadOption("--ray-address names a Ray cluster; add --world ray or --on ray")
+            return "sim"
+        if self.twice:
+            raise BadOption("--twice compares journals byte by byte, which works only in world sim")
+        if self.schedule is not None:
+            raise BadOption(f"--schedule needs --world sim: in world {world} the machines decide the order")
+        if self.on != "here":
+            raise BadOption("--on spreads the runs of world sim; with --world ray leave it out")
+        return "ray"
+
+
+@command
+def run(options: RunOptions) -> int:
+    targets = [one for one in map(read_target, options.sandbox or ()) if not isinstance(one, FakeTarget)]
+    if targets and len(targets) < len(options.sandbox or ()):
+        raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
+    world = options.world_for(real=bool(targets))
+    reports = Reports(options.out, options.html, options.junit, options.summary, options.json)
+    tasks, notes = _tasks(options, world, real=bool(targets))
+    reports.check()
+
+    commit = current_commit() if reports.out is not None and options.history else ""
+    runs: list[RunReport] = []
+    codes: set[int] = set()
+    jobs = min(options.jobs or os.cpu_count() or 1, len(tasks))
+    with (
+        _player(options, world, tasks, targets) as player,
+        open_workers(jobs, options.on, options.ray_address if world == "sim" else None) as workers,
+        RunReporter(text_stream(reports.json), len(tasks)) as shown,
+    ):
+        try:
+            for result in run_all(tasks, twice=options.twice, player=player, workers=workers):
+                with _written(result, reports.out, options.history, commit) as folder:
+                    one = RunReport.of_result(result, folder)
+                    write_page(one)
+                shown.run_ended(one)
+                runs.append(one)
+                codes.add(result.exit_code)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(len(runs), len(tasks), reports)) from None
+        shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
+    reports.write(runs)
+    return 1 if 1 in codes else max(codes)
+
+
+def _tasks(options: RunOptions, world: World, *, real: bool) -> tuple[list[Task], list[str]]:
+    """Return what to run, and sentences about what is left out."""
+    tasks = read_tasks(scenario_files(options.paths or []), world, trust=options.trust)
+    tasks, skipped = select_tasks(tasks, keyword=options.keyword, real=real)
+    given = read_entries(options.tools) if options.tools is not None else None
+    if given is not None:
+        tasks, unfit = fitting_tasks(tasks, given)
+        skipped += unfit
+    schedule = None if options.schedule is None else read_schedule(options.schedule)
+    tasks = adapt_tasks(tasks, seed=options.seed, tools=given, schedule=schedule)
+    check_trusted(tasks)
+    # Only these: any module in the folder of a stranger's file could stand in for an optional package of ours.
+    named = [task.file for task in tasks if task.file is not None and isinstance(task.scenario.tools, list)]
+    find_modules_beside([options.tools] if options.tools is not None else named)
+    check_classes(tasks)
+    notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]
+    if not tasks:
+        raise BadOption(f"no scenario to run: {'; '.join(notes) or f'-k {options.keyword!r} matches none'}")
+    return tasks, notes
+
+
+@contextmanager
+def _player(
+    options: RunOptions, world: World, tasks: Sequence[Task], targets: Sequence[Target]
+) -> Iterator[Callable[[Scenario], Journal] | None]:
+    """Open a cluster and the real sandboxes; yield the function that plays scenarios there, None for world sim.
+
+    Afterwards our own cluster is shut down and a given one is left as it was.
     """
-    from sfusion.harness.lab.commands._ray import RayOptions
-    from sfusion.harness.lab.commands._running import run_command
-    from sfusion.harness.reports import Reports
+    if world == "sim":
+        yield None
+        return
+    from sfusion.harness.lab.worlds.ray_cluster import open_cluster
 
-    code = run_command(
-        paths or [],
-        world=world,
-        sandbox=sandbox or [],
-        keyword=keyword,
-        seed=seed,
-        schedule=schedule,
-        jobs=jobs,
-        on=on,
-        address=address,
-        twice=twice,
-        tools=tools,
-        trust=trust,
-        ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen, start_timeout=start_timeout),
-        history=history,
-        reports=Reports(out=out, html=html, junit=junit, summary=summary, json=json),
-    )
-    raise typer.Exit(code)
+    instances = max(task.scenario.sandbox.instances for task in tasks)
+    opening: AbstractContextManager[Sequence[RealSandbox]] = nullcontext(())
+    if targets:
+        opening = open_targets(targets, at_least=instances, say=say)
+    with opening as real, closing(open_cluster(options.ray_address)) as cluster:
+        cluster.check(task.scenario for task in tasks)
+        from sfusion.harness.lab.worlds import ray  # imports the package, which may be missing
+
+        def play(scenario: Scenario) -> Journal:
+            journal = ray.run(
+                scenario,
+                cluster=cluster,
+                sandbox_on="node" if options.fake_on == "node" else "driver",
+                listen=options.listen,
+                # Some scenarios need more instances than there are targets, so more may be open than this one uses.
+                real=real[: max(scenario.sandbox.instances, len(targets))],
+                start_timeout=options.start_timeout or ray.START_SECONDS,
+            )
+            if targets:
+                journal.header["sandboxes"] = [str(target) for target in targets]
+            return journal
+
+        yield play
+
+
+def _written(
+    result: RunResult, out: Path | None, history: int, commit: str
+) -> AbstractContextManager[Path] | AbstractContextManager[None]:
+    if out is None:
+        return nullcontext()
+    return written_with_history(result, out, limit=history, now=datetime.now(UTC), commit=commit, on_damage=say)
+
+
+def _kept(done: int, wanted: int, reports: Reports) -> str:
+    """Say what an interruption left."""
+    text = f"{done} of {counted(wanted, 'run')} ended"
+    if reports.out is not None:
+        text += f", and what they wrote is in {reports.out}"
+    return f"{text}; {files} not written" if (files := reports.wanted()) else text

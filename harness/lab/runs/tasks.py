@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.errors import ScenarioError, Untrusted
-from sfusion.harness.lab.runs.keyword import read_keyword
 from sfusion.harness.lab.scenarios.library import is_bundled
 from sfusion.harness.lab.scenarios.model import Scenario, World, is_own
 from sfusion.harness.lab.scenarios.reading import read_files

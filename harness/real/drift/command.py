@@ -1,139 +1,207 @@
-"""``sfusion drift``: where do the fake and a real sandbox differ?"""
+"""``sfusion drift``: compare the fake with a real sandbox, or record what a real one answers.
+
+Sends the probe suite to both and grades the differences between their answers. With --record the answers of the real
+one are written to a file instead, without paths, hosts and secrets: a cassette, which drift compares and the fake
+serves. It is written all at once at the end; if anything goes wrong, an existing file is left untouched.
+
+Exit code 0 if no difference would break a client, 1 if one would, 2 if the input is wrong, 3 if a server cannot be
+reached, is not a sandbox, or stops answering.
+
+Example: sfusion drift http://127.0.0.1:8080 --record answers.jsonl && sfusion drift answers.jsonl
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from typer import Argument
 
-from sfusion.harness.commandline.exits import fail
-from sfusion.harness.commandline.json_answer import JsonFile, is_stdout, write_answer
-from sfusion.harness.real.drift._probing import (
-    ListProbes,
-    Only,
-    OwnProbes,
-    Quick,
-    Timeout,
-    list_probes,
-    progress,
-    read_suite,
+from sfusion.fakes.sandbox import EXECUTORS, PROFILES
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.exits import fail, say
+from sfusion.harness.commandline.headers import Headers, read_headers
+from sfusion.harness.commandline.json_answer import text_stream, write_answer
+from sfusion.harness.commandline.options import Force, Json, Keyword, Summary
+from sfusion.harness.real.drift import (
+    ServerAnswers,
+    as_json,
+    as_markdown,
+    compare_answers,
+    fake_answers,
+    live_answers,
+    print_report,
+    profile_of,
+    read_acceptances,
+    recorded_answers,
 )
-from sfusion.harness.real.targets._targets import read_targets, real_sandboxes
-from sfusion.harness.serving._headers import read_headers
+from sfusion.harness.real.probes import Probe, Server, Unreachable, chosen, read_probes, read_recording, suite_with
+from sfusion.harness.real.probes.sending import ask, scrubber_for, write_recording
+from sfusion.harness.real.targets import FakeTarget, open_targets, read_target
+from sfusion.harness.reports import Reports
+from sfusion.harness.reports.files import check_new_file
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.errors import near
+from sfusion_tools.wording import counted
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sfusion.harness.real.drift import ServerAnswers
-    from sfusion.harness.real.probes import Probe
+_REAL = "URL|docker[:IMAGE]|CASSETTE"
+_LINES = 5
+"""Lines of progress when stderr is not a terminal."""
 
 
-def drift(
-    sandbox: Annotated[str | None, typer.Option(help="The real one: an address, docker, or docker:IMAGE.")] = None,
-    cassette: Annotated[Path | None, typer.Option(help="A recording of the real one instead.")] = None,
-    against: Annotated[str | None, typer.Option(help="Compare with another real sandbox instead of the fake.")] = None,
+@dataclass(frozen=True)
+class DriftOptions:
+    """The options of the command."""
+
+    real: Annotated[str | None, Argument(metavar=_REAL, help="The real sandbox, or a recording of one (.jsonl).")] = (
+        None
+    )
+    against: Annotated[str | None, option("Compare with another real sandbox instead of the fake.", _REAL)] = None
+    record: Annotated[Path | None, option("Write the answers of the real one to this file and compare nothing.")] = None
+    force: Force = False
     executor: Annotated[
-        str, typer.Option(help="How the fake runs code: python, or scripted (then programs are not compared).")
-    ] = "python",
+        str, option("How the fake runs code; with scripted, programs are not compared.", "python|scripted")
+    ] = "python"
     profile: Annotated[
-        str, typer.Option(help="Which server the fake plays: 2026-07, 2025-06, or auto (from the real one's answers).")
-    ] = "auto",
-    probes: OwnProbes = None,
-    only: Only = None,
-    quick: Quick = False,
-    header: Annotated[list[str] | None, typer.Option(help="Header for every request to the real one.")] = None,
-    timeout: Timeout = 60.0,
-    accept: Annotated[Path | None, typer.Option(help="YAML list of known differences: probe, place, reason.")] = None,
-    json: JsonFile = None,
-    summary: Annotated[
-        Path | None, typer.Option("--summary", "--markdown", help="Write a Markdown summary to this file.")
-    ] = None,
-    show: ListProbes = False,
-) -> None:
-    """Send the probe suite to the fake and to a real sandbox, and grade the differences in their answers.
+        str, option("Which server the fake plays; auto: found by the real one's answers.", "2026-07|2025-06|auto")
+    ] = "auto"
+    accept: Annotated[Path | None, option("YAML list of known differences: probe, place, reason.")] = None
+    probes: Annotated[
+        list[Path] | None, option("Your own probes; the same id replaces a bundled one. Repeatable.", "FILE|DIR")
+    ] = None
+    keyword: Keyword = ""
+    quick: Annotated[bool, option("Skip the slow probes.")] = False
+    header: Headers = None
+    timeout: Annotated[float, option("Time to wait for the answer to a probe.", "SECONDS", min=0.1)] = 60.0
+    show: Annotated[bool, option("Show the probes and send nothing.", names="--list")] = False
+    json: Json = None
+    summary: Summary = None
 
-    Exit code 0 if no difference would break a client, 1 if one would, 2 if the input is wrong, 3 if a server cannot
-    be reached or is not a sandbox.
-    """
-    from sfusion.fakes.sandbox import EXECUTORS, PROFILES
-    from sfusion.harness.atomic_files import write_file
-    from sfusion.harness.real.drift import as_json, as_markdown, compare_answers, print_report, read_acceptances
-    from sfusion.harness.real.targets import FakeTarget
-    from sfusion.harness.reports import Reports
-    from sfusion_tools.errors import near
 
-    chosen = read_suite(probes or [], only or [], quick)
-    if show:
-        list_probes(chosen)
-        return
-    if (sandbox is None) == (cassette is None):
-        fail("give one real sandbox: --sandbox URL, --sandbox docker, or --cassette FILE")
-    if profile not in (*PROFILES, "auto"):
-        fail(f"--profile {profile!r} is not known; {near(profile, (*PROFILES, 'auto'))}")
+@command
+def drift(options: DriftOptions) -> int:
+    probes = chosen(suite_with(read_probes(options.probes or [])), keyword=options.keyword, quick=options.quick)
+    if options.show:
+        _list(probes)
+        return 0
+    if options.real is None:
+        fail("give a real sandbox: a URL, docker, or the file of a recording")
+    if options.record is not None:
+        return _record(options, options.real, options.record, probes)
+    if options.profile not in (*PROFILES, "auto"):
+        fail(f"--profile {options.profile!r} is not known; {near(options.profile, (*PROFILES, 'auto'))}")
     runners = [name for name in EXECUTORS if name != "recorded"]
-    if executor not in runners:
-        fail(f"--executor {executor!r} cannot be compared; {near(executor, runners)}")
-    headers = read_headers(header or [])
-    Reports(json=None if is_stdout(json) else json, summary=summary).check()
-    if against is not None and isinstance(read_targets([against])[0], FakeTarget):
+    if options.executor not in runners:
+        fail(f"--executor {options.executor!r} cannot be compared; {near(options.executor, runners)}")
+    Reports(json=options.json, summary=options.summary).check()
+    against = options.against
+    if against is not None and not _is_file(against) and isinstance(read_target(against), FakeTarget):
         fail("--against: fake is not a real sandbox; leave --against out to compare with the fake")
-    accepted = read_acceptances(accept) if accept is not None else []
-    right = _real(sandbox, cassette, chosen, headers, timeout)
+    accepted = read_acceptances(options.accept) if options.accept is not None else []
+    right = _real(options.real, probes, options)
     notes: list[str] = []
-    if against is not None:
-        left = _real(against, None, chosen, headers, timeout)
-    else:
-        left = _fake(chosen, executor, profile, right, timeout, notes)
-    report = compare_answers(chosen, left, right, accepted, notes)
-    print_report(report, sys.stderr if is_stdout(json) else sys.stdout)
-    if json is not None:
-        write_answer(json, as_json(report))
-    if summary is not None:
-        write_file(summary, as_markdown(report))
+    left = _fake(probes, right, options, notes) if against is None else _real(against, probes, options)
+    report = compare_answers(probes, left, right, accepted, notes)
+    print_report(report, text_stream(options.json))
+    write_answer(options.json, as_json(report))
+    if options.summary is not None:
+        write_file(options.summary, as_markdown(report))
     if not report.compared:
         fail("no probe could be compared; the reasons are listed above")
-    raise typer.Exit(1 if report.breaking else 0)
+    return 1 if report.breaking else 0
 
 
-def _real(
-    sandbox: str | None, cassette: Path | None, probes: Sequence[Probe], headers: Mapping[str, str], timeout: float
-) -> ServerAnswers:
-    import asyncio
+def _is_file(text: str) -> bool:
+    return "://" not in text and (text.endswith(".jsonl") or Path(text).is_file())
 
-    from sfusion.harness.real.drift import live_answers, recorded_answers
-    from sfusion.harness.real.probes import read_recording
 
-    if cassette is not None:
-        return recorded_answers(read_recording(cassette), probes, name=cassette.name)
-    typed = [sandbox or ""]
-    name = str(read_targets(typed)[0])
-    with real_sandboxes(typed, check=False) as (target,), progress(name, len(probes)) as advance:
+def _real(text: str, probes: Sequence[Probe], options: DriftOptions) -> ServerAnswers:
+    headers = read_headers(options.header)
+    if _is_file(text):
+        return recorded_answers(read_recording(Path(text)), probes, name=Path(text).name)
+    target = read_target(text)
+    with (
+        open_targets([target], say=say, check=False) as (sandbox,),
+        probe_progress(str(target), len(probes)) as advance,
+    ):
         return asyncio.run(
-            live_answers(target.url, probes, name=name, headers=headers, timeout=timeout, on_answer=advance)
+            live_answers(
+                sandbox.url, probes, name=str(target), headers=headers, timeout=options.timeout, on_answer=advance
+            )
         )
 
 
-def _fake(
-    probes: Sequence[Probe], executor: str, profile: str, real: ServerAnswers, timeout: float, notes: list[str]
-) -> ServerAnswers:
-    import asyncio
-
-    from sfusion.harness.real.drift import fake_answers, profile_of
-
+def _fake(probes: Sequence[Probe], real: ServerAnswers, options: DriftOptions, notes: list[str]) -> ServerAnswers:
+    profile = options.profile
     if profile == "auto":
         detected = profile_of(real.answers)
         profile = detected or "2026-07"
         why = "detected by its memory limits" if detected else "the default, as the answers do not show which it is"
         notes.append(f"the fake plays profile {profile} ({why}); --profile overrides it")
-    with progress(f"fake {profile}", len(probes)) as advance:
+    with probe_progress(f"fake {profile}", len(probes)) as advance:
         return asyncio.run(
             fake_answers(
                 probes,
-                executor=executor,
+                executor=options.executor,
                 profile=profile,  # type: ignore[arg-type] # checked above, with a sentence for the user
-                timeout=timeout,
+                timeout=options.timeout,
                 on_answer=advance,
             )
         )
+
+
+def _record(options: DriftOptions, real: str, out: Path, probes: Sequence[Probe]) -> int:
+    """Write the answers of a real sandbox to a file."""
+    check_new_file("--record", out, force=options.force)
+    headers = read_headers(options.header)
+    target = read_target(real)
+    try:
+        with open_targets([target], say=say, check=False) as (sandbox,):
+            server = Server.at(sandbox.url, headers)
+            sent = [probe for probe in probes if server.can_send(probe)]
+            with probe_progress("recording", len(sent)) as advance:
+                asking = ask(
+                    sandbox.url, sent, shown=str(target), headers=headers, timeout=options.timeout, on_answer=advance
+                )
+                answers = asyncio.run(asking)
+            scrubber = scrubber_for(sandbox.url, headers, sent)
+    except Unreachable as error:
+        fail(f"{error}; nothing was written", error.exit_code)
+    except KeyboardInterrupt:
+        fail("interrupted; nothing was written", 130)
+    write_recording(out, sent, answers, target=str(target), scrubber=scrubber)
+    typer.echo(f"{out}: {counted(len(sent), 'answer')} of {target}")
+    if raw := len(probes) - len(sent):
+        typer.echo(f"left out {counted(raw, 'raw-byte probe')}, which cannot carry your header, prefix or key")
+    typer.echo(f"serve them with: sfusion serve sandbox --executor recorded --cassette {out}")
+    return 0
+
+
+def _list(probes: Sequence[Probe]) -> None:
+    width = max(len(probe.id) for probe in probes)
+    for probe in probes:
+        slow = " (slow)" if probe.slow else ""
+        typer.echo(f"{probe.id:<{width}}  {probe.about}{slow}")
+    typer.echo(counted(len(probes), "probe"))
+
+
+@contextmanager
+def probe_progress(label: str, total: int) -> Iterator[Callable[[Probe], None]]:
+    """Show progress on stderr: a bar on a terminal, a few lines otherwise. Yields what to call after each probe."""
+    done = 0
+    with ProgressReporter(sys.stderr, total, label) as terminal:
+
+        def advance(_: Probe) -> None:
+            nonlocal done
+            done += 1
+            is_due = done == total or done * _LINES // total != (done - 1) * _LINES // total
+            terminal.progress(done, line=f"{label}: {done} of {total} probes" if is_due else "")
+
+        yield advance

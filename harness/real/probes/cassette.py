@@ -131,8 +131,8 @@ def read_recording(path: Path) -> Recording:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise BadProbes(
                 [
-                    f"{path}:{number}: expected an object with group, id, request and response, as 'sfusion record' "
-                    f"writes them ({type(error).__name__}: {error})"
+                    f"{path}:{number}: expected an object with group, id, request and response, as "
+                    f"'sfusion drift --record' writes them ({type(error).__name__}: {error})"
                 ]
             ) from None
     if not answers:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion_tools.errors import YamlError, near
@@ -63,13 +64,13 @@ def suite_with(own: Sequence[Probe]) -> list[Probe]:
     return list(probes.values())
 
 
-def chosen(probes: Sequence[Probe], *, only: Sequence[str] = (), quick: bool = False) -> list[Probe]:
-    """Keep the probes with one of the words in their id, and drop the slow ones if ``quick``."""
-    for word in only:
-        if not any(word in probe.id for probe in probes):
-            groups = {probe.group for probe in probes}
-            raise BadProbes([f"no probe has {word!r} in its id; groups: {', '.join(sorted(groups))}"])
-    found = [probe for probe in probes if not only or any(word in probe.id for word in only)]
+def chosen(probes: Sequence[Probe], *, keyword: str = "", quick: bool = False) -> list[Probe]:
+    """Keep the probes whose id matches the expression of ``-k``, and drop the slow ones if ``quick``."""
+    matches = read_keyword(keyword)
+    found = [probe for probe in probes if matches(probe.id)]
+    if not found:
+        groups = {probe.group for probe in probes}
+        raise BadProbes([f"-k {keyword!r} matches no probe; groups: {', '.join(sorted(groups))}"])
     left = [probe for probe in found if not (quick and probe.slow)]
     if not left:
         raise BadProbes(["no probe is left: all of these are slow, and --quick skips slow ones"])

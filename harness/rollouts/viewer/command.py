@@ -1,4 +1,9 @@
-"""``sfusion view``: browse dumped rollouts in the terminal."""
+"""``sfusion view``: browse dumped rollouts in the terminal.
+
+Steps, samples, search, filters and folded tool calls.
+
+Example: sfusion view dumps/
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,12 @@ from typing import Annotated
 
 import typer
 
+from sfusion.harness.commandline.declaring import command
+from sfusion.harness.rollouts.viewer import open_dump
+from sfusion_tools.errors import MissingExtra
 
+
+@command
 def view(
     path: Annotated[
         Path,
@@ -16,10 +26,6 @@ def view(
         ),
     ],
 ) -> None:
-    """Browse dumped rollouts: steps, samples, search, filters, folded tool calls."""
-    from sfusion.harness.rollouts.viewer import open_dump
-    from sfusion_tools.errors import MissingExtra
-
     try:
         from sfusion.harness.rollouts.viewer.app import ViewerApp
     except ModuleNotFoundError as missing:

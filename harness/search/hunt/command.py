@@ -1,68 +1,189 @@
-"""``sfusion hunt``: look for a case that breaks a promise."""
+"""``sfusion hunt``: look for a case that breaks a promise.
+
+Draws scenarios from a seed (cluster, load, programs, rollouts, faults in every phase, kills, pauses, lost messages,
+resizes, cancellations, schedules), plays them in virtual time and judges each by every promise that applies. A run that
+raises, hangs or logs an error counts as broken too. Each case leaves some features out; cases that showed new behaviour
+are varied further.
+
+The same seed plays the same cases, however many processes or nodes play them.
+
+Exit code 0 if nothing was found, 1 if something was, 2 if the input is wrong, 3 if Ray is missing.
+
+Example: sfusion hunt --tools my-tools.yaml --near throttled-gateway --minutes 10 --out found
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.options import Html, Jobs, On, Out, RayAddress, Seed, Tools, Trust
+from sfusion.harness.errors import BadOption
+from sfusion.harness.lab.runs import Task, read_tasks, write_run
+from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
+from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.lab.scenarios.model import is_own
+from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.reports import Reports, RunReport, write_page
+from sfusion.harness.search.hunt.case import HANG, LOGGED, play_case, run_bounded, scenario_of
+from sfusion.harness.search.hunt.corpus import Corpus
+from sfusion.harness.search.hunt.generate import valid
+from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
+from sfusion.harness.search.hunt.telling import HuntReporter, render_hunt
+from sfusion.harness.search.shrink import Budget, Reproduces, shrink
+from sfusion_tools.tool_registry import read_entries
+from sfusion_tools.wording import counted
+
+Entries = list[dict[str, Any]]
+SHRINKING = Budget(cases=600, seconds=None)
+"""By cases, not by time: the same hunt writes the same runs."""
 
 
-def hunt(
-    minutes: Annotated[float | None, typer.Option(min=0.0, help="Hunt for this long (default: 1 minute).")] = None,
-    cases: Annotated[int | None, typer.Option(min=1, help="Hunt for this many cases instead.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides which cases are played.")] = 0,
-    tools: Annotated[Path | None, typer.Option(help="Tool config (verl's YAML) to hunt instead of our own.")] = None,
-    near: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SCENARIO", help="Start from a file or bundled scenario. Repeat for several."),
-    ] = None,
+@dataclass(frozen=True)
+class HuntOptions:
+    """The options of the command."""
+
+    minutes: Annotated[float | None, option("Hunt for this long (default: 1 minute).", min=0.0)] = None
+    cases: Annotated[int | None, option("Hunt for this many cases instead.", min=1)] = None
+    seed: Seed = 0
+    tools: Tools = None
+    near: Annotated[list[str] | None, option("Start from a file or bundled scenario. Repeatable.", "SCENARIO")] = None
+    trust: Trust = False
     corpus: Annotated[
-        Path | None, typer.Option(help="Keep what was learned in this folder, and continue the hunt that it holds.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
-    on: Annotated[str, typer.Option(help="Where to play the cases: here, or ray (a Ray cluster).")] = "here",
-    address: Annotated[str | None, typer.Option(help="With --on ray: HOST:PORT of the cluster.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write each finding as a run, for replay, shrink and keep, below this folder.")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a page: what was covered, what never happened, findings.")
-    ] = None,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop after the batch of the first finding.")] = False,
-    shrink: Annotated[bool, typer.Option(help="Shrink what is written with --out.")] = True,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="With --near: run the code and the classes that these files name.")
-    ] = False,
+        Path | None, option("Keep what was learned in this folder, and continue the hunt that it holds.", "DIR")
+    ] = None
+    stop: Annotated[bool, option("Stop after the batch of the first finding.")] = False
+    shrink: Annotated[bool, option("Shrink what is written with --out.")] = True
+    jobs: Jobs = 0
+    on: On = "here"
+    ray_address: RayAddress = None
+    out: Out = None
+    html: Html = None
+
+
+@command
+def hunt(options: HuntOptions) -> int:
+    if options.minutes is not None and options.cases is not None:
+        raise BadOption("--minutes and --cases: give one of them")
+    tools = _read_tools(options.tools)
+    hunt = Hunt(options.seed, keys=config_keys(tools), near=_starts(options.near or (), options.trust))
+    named = json.dumps(tools, sort_keys=True)
+    with Corpus(options.corpus, named) if options.corpus is not None else nullcontext() as corpus:
+        return _hunt_down(hunt, corpus, tools, options)
+
+
+def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Entries | None, options: HuntOptions) -> int:
+    before = corpus.resume(hunt) if corpus is not None else 0
+    Reports(out=options.out, html=options.html).check()
+    seconds = 60.0 * (1.0 if options.minutes is None else options.minutes)
+    total = options.cases or max(1, round(seconds))
+    fresh: list[Found] = []
+    with (
+        open_workers(options.jobs, options.on, options.ray_address) as workers,
+        HuntReporter(sys.stdout, total, "cases" if options.cases else "seconds") as shown,
+    ):
+        if before:
+            shown.print(f"continuing after {counted(before, 'case')} of {options.corpus}")
+        played = 0
+        while played < total if options.cases else shown.seconds < seconds:
+            batch = hunt.decide(min(BATCH, total - played) if options.cases else BATCH)
+            results = list(zip(batch, workers.map(partial(play_case, tools=tools), batch), strict=True))
+            played += len(batch)
+            found = hunt.fold(results)
+            if corpus is not None:
+                corpus.add(hunt, results)
+            for one in found:
+                shown.found(one)
+            fresh += found
+            done = played if options.cases else round(shown.seconds)
+            shown.batch_ended(hunt, played, done)
+            if found and options.stop:
+                break
+        rate = played / max(shown.seconds, 1e-9)
+        runs = [_write_run(one, tools, options) for one in fresh]
+        _print_end(shown, hunt, [run for run in runs if run is not None], played, rate, options)
+    if options.html is not None:
+        write_file(options.html, render_hunt(hunt, tools, options.seed))
+    return 1 if hunt.found else 0
+
+
+def config_keys(tools: Entries | None) -> frozenset[str] | None:
+    """Return the config keys that cases may set; None for our own tool, which has all of them."""
+    return None if tools is None or is_own(tools[0]) else frozenset(tools[0].get("config") or {})
+
+
+def _read_tools(file: Path | None) -> Entries | None:
+    if file is None:
+        return None
+    tools = read_entries(file)
+    find_modules_beside([file])
+    first = read_tasks(scenario_files(["single-node"]), "sim")[0]
+    check_classes([replace(first, scenario=first.scenario.changed(tools=tools))])
+    return tools
+
+
+def _starts(names: Sequence[str], trust: bool) -> list[Start]:
+    """Return the cells of these scenarios as starting points."""
+    if not names:
+        return []
+    found = read_tasks(scenario_files(list(names)), "sim", trust=trust)
+    check_trusted(found)
+    tasks = [task for task in found if "sim" in task.scenario.worlds]
+    starts = []
+    for task in tasks:
+        kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
+        data = {key: value for key, value in task.scenario.written.items() if key not in kept}
+        if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
+            starts.append(Start(data, tuple(task.scenario.written["promises"])))
+    if not starts:
+        raise BadOption(
+            "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"
+        )
+    return starts
+
+
+def _write_run(one: Found, tools: Entries | None, options: HuntOptions) -> Path | None:
+    """Shrink the first case that showed a finding, and write its run."""
+    if options.out is None:
+        return None
+    failure = one.finding
+    scenario = scenario_of(one.case, tools)
+    # A case may show several findings, and each is shrunk to a run of its own.
+    scenario = scenario.changed(scenario=f"{scenario.scenario}-{failure.promise.replace('_', '-')}")
+    if options.shrink and failure.promise != LOGGED and failure != HANG:  # a hang takes a minute each time
+        same = Reproduces(scenario, failure, run=run_bounded)
+        if same(scenario):
+            scenario = shrink(scenario, same, SHRINKING).scenario
+    result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
+    folder = write_run(result, options.out)
+    write_page(RunReport.of_result(result, folder))
+    return folder
+
+
+def _print_end(
+    shown: HuntReporter, hunt: Hunt, runs: list[Path], played: int, rate: float, options: HuntOptions
 ) -> None:
-    """Look for a case that breaks a promise.
-
-    Draws scenarios from a seed (cluster, load, programs, rollouts, faults in every phase, kills, pauses, lost
-    messages, resizes, cancellations, schedules), plays them in virtual time and judges each by every promise that
-    applies. A run that raises, hangs or logs an error counts as broken too. Each case leaves some features out; cases
-    that showed new behaviour are varied further.
-
-    The same seed plays the same cases, however many processes or nodes play them. Hunt your own tool with `--tools
-    FILE`; look around a scenario with `--near NAME`.
-
-    Exit code 0 if nothing was found, 1 if something was, 2 if the input is wrong, 3 if Ray is missing.
-    """
-    from sfusion.harness.search.hunt._hunting import HuntOptions, run_hunt
-
-    options = HuntOptions(
-        minutes=minutes,
-        cases=cases,
-        seed=seed,
-        tools=tools,
-        near=tuple(near or ()),
-        corpus=corpus,
-        jobs=jobs,
-        on=on,
-        address=address,
-        out=out,
-        html=html,
-        stop=stop,
-        shrink=shrink,
-        trust=trust,
+    shown.print()
+    rows = [
+        (str(one.count), one.finding.promise, one.finding.sentence, str(one.case.number))
+        for one in sorted(hunt.found.values(), key=lambda one: -one.count)
+    ]
+    if rows:
+        shown.table(rows, ("cases", "broken", "how", "first"), ["bold red"] * len(rows), texts=3)
+        shown.print()
+        for folder in dict.fromkeys(runs):
+            shown.print(f"sfusion replay {folder}", "dim")
+    what = f"{counted(len(hunt.found), 'finding')}" if hunt.found else "nothing found"
+    shown.print(
+        f"{what} in {counted(hunt.tally.cases, 'case')} ({played} now, {rate:.1f} per second), "
+        f"{len(hunt.covered):,} behaviours, seed {options.seed}",
+        "bold red" if hunt.found else "green",
     )
-    raise typer.Exit(run_hunt(options))

@@ -99,7 +99,7 @@ def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None
     data["about"] = comment[0] if comment else data["about"]
     target = folder / f"{data['scenario']}.yaml"
     if target.exists():
-        raise BadOption(f"{target} exists already; give the scenario another name with --name")
+        raise BadOption(f"{target} exists already; give another FILE with --keep")
     text = scenario_file(Scenario.from_data(data), comment)
     make_folder(folder)
     write_file(target, text)

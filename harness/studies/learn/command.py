@@ -1,45 +1,212 @@
-"""``sfusion learn``: a scenario that behaves like a log."""
+"""``sfusion learn``: diagnose production logs and write a scenario that reproduces what went wrong.
+
+Reads what `sfusion look` reads: event logs of the tool, journals, access logs. Finds how calls arrive, how long
+programs run, where the server has a limit or gets slower under load, what fails how often and when, and outages. The
+YAML says for each number where it comes from; play it with `sfusion run`, change one thing, and see what that would
+have done.
+
+Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50, p95, rate and
+attempts within 25%, when things happened within 15 points, the same main cause.
+
+Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the file is written all
+the same), 2 if the input is wrong.
+
+Example: sfusion learn /shared/logs --to friday.yaml && sfusion run friday.yaml --out runs
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.options import Force, Logs
+from sfusion.harness.errors import BadOption, LogError
+from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios
+from sfusion.harness.reports.files import check_new_file
+from sfusion.harness.studies.learn.attempts import joined
+from sfusion.harness.studies.learn.check import Checked, check
+from sfusion.harness.studies.learn.draft import scenario_text
+from sfusion.harness.studies.learn.figures import FEWEST
+from sfusion.harness.studies.learn.learned import Learned, learn
+from sfusion.harness.studies.learn.survey import Survey, Window, sample
+from sfusion.harness.studies.look import Call, LogReader
+from sfusion.harness.studies.look.reading import UnreadableLines
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
 
-def learn(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Log files, or folders of them.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Where to write the scenario (default, and `-`: stdout)."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
+_EVERY = 10_000
+_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "slowdown", "crash", "wedge")
+"""Causes whose sentence does not contain their name."""
+HEAD = ("figure", "log", "scenario", "difference", "bound", "")
+
+
+@command
+def learn_from_logs(
+    logs: Logs,
+    out: Annotated[Path | None, option("Where to write the scenario (default, and `-`: stdout).", names="--to")] = None,
+    force: Force = False,
     name: Annotated[
-        str | None, typer.Option(help="Name of the scenario (default: that of FILE, or of the main cause).")
+        str | None, option("Name of the scenario (default: that of FILE, or of the main cause).", "NAME")
     ] = None,
-    calls: Annotated[
-        int, typer.Option(min=1, max=200_000, help="Learn from the stretch of about this many calls with most trouble.")
+    most: Annotated[
+        int,
+        option(
+            "Learn from the stretch of about this many calls with most trouble.", names="--calls", min=1, max=200000
+        ),
     ] = 5000,
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Run the scenario in virtual time, learn again and compare.")
+    wants_check: Annotated[
+        bool, option("Run the scenario in virtual time, learn again and compare.", names="--check/--no-check")
     ] = True,
-) -> None:
-    """Learn a scenario from the logs of a production: what went wrong, and a file that does the same.
+) -> int:
+    if out == Path("-"):
+        out = None
+    if out is not None:
+        check_new_file("--to", out, force=force)
+    # The scenario itself may go to stdout.
+    stream = sys.stdout if out is not None else sys.stderr
+    unreadable = UnreadableLines()
+    reader = LogReader(logs, unreadable)
+    with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
+        calls, window = _read(logs, reader, most, shown, unreadable)
+    learned = learn(calls)
+    text = scenario_text(learned, _name(name, out, learned), _origin(logs, window, calls))
+    _refuse_bad_name(name, text)
+    with ProgressReporter(stream, 1, "") as shown:
+        _tell(shown, learned, window)
+        if out is not None:
+            write_file(out, text)
+            shown.print()
+            shown.print(f"{out}: run it with `sfusion run {shlex.quote(str(out))}`")
+        else:
+            typer.echo(text, nl=False)
+        if not wants_check:
+            return 0
+        checked = check(learned, text)
+        _tell_check(shown, learned, checked)
+    return 0 if checked.agrees else 1
 
-    Reads what `sfusion look` reads: event logs of the tool, journals, access logs. Finds how calls arrive, how
-    long programs run, where the server has a limit or gets slower under load, what fails how often and when, and
-    outages. The YAML says for each number where it comes from; play it with `sfusion run`, change one thing, and
-    see what that would have done.
 
-    Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50, p95, rate
-    and attempts within 25%, when things happened within 15 points, the same main cause.
+def _read(
+    logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter, unreadable: UnreadableLines
+) -> tuple[list[Call], Window]:
+    """Read a log once if all of it is learned from, else twice: first to see which part, then that part."""
+    survey = Survey()
+    calls: list[Call] = []
+    for record in _watched(reader, shown, "reading"):
+        survey.add(record)
+        if survey.calls <= most:
+            calls.append(record)
+        elif calls:
+            calls = []
+    window = survey.window(most)
+    if window is None:
+        raise LogError("; ".join(unreadable.first) or f"{', '.join(map(str, logs))}: no call in there")
+    for sentence in reader.left_out:
+        shown.print(sentence, "yellow")
+    if unreadable.count:
+        shown.print(f"{counted(unreadable.count, 'line')} cannot be read; the first: {unreadable.first[0]}", "yellow")
+    if window.is_whole and calls:
+        return joined(calls), window
+    again = _watched(LogReader(logs, UnreadableLines()), shown, "reading again")
+    return sample(again, window, most), window
 
-    Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the file is written
-    all the same), 2 if the input is wrong.
 
-    Example: sfusion learn /shared/logs -o friday.yaml && sfusion run friday.yaml --out runs
-    """
-    from sfusion.harness.studies.learn._learning import run_learn
+def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[Call]:
+    for number, record in enumerate(reader, 1):
+        if number % _EVERY == 0:
+            note = f"{label}: {number:,} calls"
+            shown.progress(reader.bytes, note, line=note if number % (20 * _EVERY) == 0 else "")
+        yield record
 
-    raise typer.Exit(run_learn(logs, out=out, force=force, name=name, most=calls, wants_check=check))
+
+def _name(name: str | None, out: Path | None, learned: Learned) -> str:
+    if name is not None:
+        return name
+    default = f"learned-{learned.headline.replace('_', '-')}" if learned.causes else "learned"
+    stem = re.sub(r"[^a-z0-9._-]+", "-", out.stem.lower()).strip("-._") if out is not None else ""
+    return stem if re.search("[a-z]", stem) else default
+
+
+def _refuse_bad_name(name: str | None, text: str) -> None:
+    try:
+        parse_scenarios(text, file="learned.yaml")
+    except ScenarioError as error:
+        if name is None:
+            raise
+        raise BadOption(f"--name {name}: {error}") from None
+
+
+def _origin(logs: Sequence[Path], window: Window, calls: Sequence[Call]) -> str:
+    files = ", ".join(path.name for path in logs[:3]) + (", ..." if len(logs) > 3 else "")
+    first, last = (datetime.fromtimestamp(one, UTC) for one in (calls[0].began, calls[-1].began))
+    when = f"{first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC" if first.year > 1970 else ""
+    part = (
+        f"{len(calls):,} calls"
+        if window.is_whole
+        else f"{len(calls):,} of {window.of:,} calls (those with most trouble)"
+    )
+    return f"{files}, {part}" + (f", {when}" if when else "")
+
+
+def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
+    figures = learned.figures
+    if window.is_whole:
+        shown.print(counted(figures.calls, "call") + (f" in {learned.span:.4g} s" if learned.span else ""))
+    else:
+        shown.print(
+            f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
+            f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried"
+            + (f"; calls take {window.slower:.3g} times as long as usual" if window.slower > 1 else "")
+            + (
+                f"; {window.otherwise:.0%} of calls end neither ok nor by a failure of the sandbox, usually "
+                f"{window.usually:.0%}"
+                if window.otherwise > window.usually
+                else ""
+            )
+        )
+    shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
+    for program in learned.programs:
+        shown.print(f"programs: {program.why}")
+    if not learned.causes and not figures.is_enough:
+        shown.print("too few calls to name a cause", "yellow")
+    elif not learned.causes:
+        unseen = "" if window.is_whole else f" in the {figures.calls:,} of {window.of:,} calls that were examined"
+        shown.print(f"nothing went wrong{unseen or ', as far as this log shows'}", "green")
+    for place, cause in enumerate(learned.causes):
+        where = f" of {cause.sandbox}" if cause.sandbox and cause.sandbox not in cause.says else ""
+        label = "main cause" if place == 0 else "also"
+        name = f"{cause.kind.replace('_', ' ')}: " if cause.kind in _NAMED else ""
+        shown.print(f"{label}{where}: {name}{cause.says}", "bold" if place == 0 else "")
+        shown.print(f"    {cause.evidence}")
+    for remark in learned.remarks:
+        shown.print(f"note: {remark}", "yellow")
+
+
+def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> None:
+    shown.print()
+    rows = [
+        (one.name, one.log, one.run, one.difference, one.bound, "" if one.agrees else "OUT") for one in checked.rows
+    ]
+    found = checked.again.headline.replace("_", " ") if checked.again is not None else "no call"
+    cause = learned.headline.replace("_", " ")
+    rows.append(("main cause", cause, found, "", "the same", "" if checked.same_cause else "OUT"))
+    shown.table(rows, HEAD, texts=1)
+    for one in checked.broken:
+        shown.print(f"broken: {one}", "bold red")
+    if checked.agrees:
+        rest = "" if learned.figures.p95 else ", as far as a log without durations shows"
+        shown.print(f"the scenario, run in virtual time, behaves like the log{rest}", "green")
+    elif not checked.is_enough:
+        few = counted(learned.figures.calls, "call")
+        shown.print(f"{few}: too few to judge whether the scenario behaves like the log; {FEWEST} are needed", "yellow")
+    else:
+        shown.print("the scenario does NOT behave like the log in what is marked: use it with care", "bold red")

@@ -1,1 +1,1 @@
-"""One module per model family, with its parser and its formats. ``registry`` finds them here."""
+"""One module per model family, with its parser and its formats. ``formats`` finds them here."""

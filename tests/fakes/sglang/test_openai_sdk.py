@@ -13,7 +13,7 @@ import pytest
 
 from sfusion.fakes.sglang import FakeSGLangServer, WordProblem, problems
 from tests.fakes.sglang.client import CODE_TOOL
-from tests.harness.commands.serve_sglang import serving
+from tests.harness.serving.serve_sglang import serving
 from tests.lazy import Lazy
 
 pytestmark = pytest.mark.xdist_group("openai sdk")

@@ -22,8 +22,8 @@ from sfusion.harness.rollouts import (
     sample_text,
     write_step,
 )
+from sfusion.harness.rollouts.policies import read_policy
 from sfusion.harness.rollouts.viewer import open_dump
-from sfusion.harness.serving.serve_sglang import read_policy
 from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, RolloutLimits, format_parser
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool

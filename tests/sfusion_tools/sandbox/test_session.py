@@ -18,7 +18,6 @@ import trustme
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox import Program, RetryPolicy
@@ -42,7 +41,7 @@ MOST = 2**24
 
 async def ours(address: Address, body: bytes = b"{}") -> Any:
     """Return status, headers and body of an answer, or the error instead of it."""
-    session = HttpSession(Deadlines.of(runtime.scope()))
+    session = HttpSession(runtime.scope().loop)
     try:
         received = await session.post(address, body, TIMEOUT, MOST)
         return received.status, received.headers, received.body

@@ -136,7 +136,7 @@ def test_waiting_in_vain_for_a_permit_is_a_failure_of_the_limiter(caplog: pytest
     in_virtual_time(go)
     text = logged(caplog)[0][1]
     assert "10 at the limiter, 0 at http" in text
-    assert "run: sfusion limiter show" in text
+    assert "run: sfusion limiter" in text
     assert "sfusion doctor" not in text
 
 

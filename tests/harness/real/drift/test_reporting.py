@@ -10,12 +10,12 @@ import pytest
 from sfusion.harness.real.drift import (
     DriftReport,
     ServerAnswers,
-    _probing,
     as_json,
     as_markdown,
     compare_answers,
     print_report,
 )
+from sfusion.harness.real.drift.command import probe_progress
 from sfusion.harness.real.drift.reporting import _code
 from sfusion.harness.real.probes import Probe, ProbeAnswer, ProbeRequest
 
@@ -92,7 +92,7 @@ def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_otherwise(monkeypatch: 
     shown: list[str] = []
     for stream in (Terminal(), io.StringIO()):
         monkeypatch.setattr("sys.stderr", stream)
-        with _probing.progress("asking [x]", 23) as advance:
+        with probe_progress("asking [x]", 23) as advance:
             for _ in range(23):
                 advance(probe)
         shown.append(stream.getvalue())

@@ -51,11 +51,11 @@ def test_quick_skips_slow_probes() -> None:
 
 
 def test_probes_are_chosen_by_part_of_their_id() -> None:
-    assert {probe.group for probe in chosen(PROBES, only=["stdin/", "memory/"])} == {"stdin", "memory"}
-    with pytest.raises(BadProbes, match=r"no probe has 'stdim' in its id; groups: bodies, .*validation"):
-        chosen(PROBES, only=["stdim"])
+    assert {probe.group for probe in chosen(PROBES, keyword="stdin/ or memory/")} == {"stdin", "memory"}
+    with pytest.raises(BadProbes, match=r"-k 'stdim' matches no probe; groups: bodies, .*validation"):
+        chosen(PROBES, keyword="stdim")
     with pytest.raises(BadProbes, match="no probe is left"):
-        chosen(PROBES, only=["jupyter/value"], quick=True)
+        chosen(PROBES, keyword="jupyter/value", quick=True)
 
 
 def _file(tmp_path: Path, text: str, name: str = "own.yaml") -> Path:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from sfusion.harness.search.hunt import case as case_module
-from sfusion.harness.search.hunt._hunting import HuntOptions, run_hunt
+from sfusion.harness.search.hunt.command import HuntOptions, hunt
 from sfusion.harness.search.shrink.recorded import keep
 from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests import ROOT
@@ -27,13 +27,13 @@ def options(folder: Path, tool: type[GoodTool]) -> HuntOptions:
     (folder / "near.yaml").write_text(SCENARIO)
     (folder / "tools.yaml").write_text(yaml.safe_dump({"tools": tool_config(tool)}))
     return HuntOptions(
-        cases=1, near=(str(folder / "near.yaml"),), tools=folder / "tools.yaml", jobs=1, out=folder / "found"
+        cases=1, near=[str(folder / "near.yaml")], tools=folder / "tools.yaml", jobs=1, out=folder / "found"
     )
 
 
 def test_each_finding_of_a_case_is_a_run_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = options(tmp_path, ExitCodeIgnored)
-    assert run_hunt(given) == 1
+    assert hunt(given) == 1
     assert "\x1b" not in capsys.readouterr().out
     runs = {run.name.split("-", 2)[2]: run for run in (tmp_path / "found").iterdir()}
     assert {"text-is-truthful", "outcomes"} <= runs.keys()
@@ -46,7 +46,7 @@ def test_each_finding_of_a_case_is_a_run_of_its_own(tmp_path: Path, capsys: pyte
 
 
 def test_nothing_found_is_success(tmp_path: Path) -> None:
-    assert run_hunt(options(tmp_path, GoodTool)) == 0
+    assert hunt(options(tmp_path, GoodTool)) == 0
 
 
 @pytest.mark.parametrize("tool", [Blocking, Exiting])
@@ -55,7 +55,7 @@ def test_tools_that_block_or_exit_end_neither_the_hunt_nor_its_shrinking(
 ) -> None:
     if tool is Blocking:
         monkeypatch.setattr(case_module, "REAL_SECONDS", 2.0)
-    assert run_hunt(options(tmp_path, tool)) == 1
+    assert hunt(options(tmp_path, tool)) == 1
     (run,) = (tmp_path / "found").iterdir()
     assert run.name.endswith("-error")
 
@@ -63,6 +63,6 @@ def test_tools_that_block_or_exit_end_neither_the_hunt_nor_its_shrinking(
 def test_the_hunt_of_the_docs_finds_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "hunting.md").read_text(encoding="utf-8")
     (tmp_path / "tool.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
-    assert run_hunt(HuntOptions(cases=10, tools=tmp_path / "tool.yaml", jobs=1)) == 1
+    assert hunt(HuntOptions(cases=10, tools=tmp_path / "tool.yaml", jobs=1)) == 1
     told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("found in case"))
     assert told in page.splitlines()

@@ -96,11 +96,11 @@ def test_shrink_and_keep_from_the_command_line(tmp_path: Path, monkeypatch: pyte
     assert sfusion("run", run / "shrunk.yaml", "--trust")[0] == 1
     assert sfusion("replay", run, "--trust")[0] == 1, "the recorded run itself is untouched"
 
-    assert sfusion("keep", run)[0] == 2, "it names a class"
-    code, output = sfusion("keep", run, "--name", "answers-swapped", "--trust")
-    assert code == 0, output
     kept = Path("scenarios/found/answers-swapped.yaml")
-    assert str(kept) in output
+    assert sfusion("shrink", run, "--keep", kept)[0] == 2, "it names a class"
+    code, output = sfusion("shrink", run, "--keep", kept, "--trust")
+    assert code == 0, output
+    assert output == f"{kept}\nrun it: sfusion run {kept} --trust\n", "it was shrunk before"
     (scenario,) = read_scenarios(kept)
     assert [promise.name for promise in scenario.promises] == ["answers_are_own"]
     assert scenario.schedule is not None
@@ -111,10 +111,10 @@ def test_shrink_and_keep_from_the_command_line(tmp_path: Path, monkeypatch: pyte
     tools.write_text(yaml.safe_dump({"tools": tool_config(GoodTool)}))
     assert sfusion("run", kept, "--tools", tools)[0] == 0, "the defect is mended"
 
-    code, output = sfusion("keep", run, "--name", "answers-swapped", "--trust")
+    code, output = sfusion("shrink", run, "--keep", kept, "--trust")
     assert code == 2
     assert "exists already" in output
-    assert sfusion("keep", run, "--trust")[0] == 0
+    assert sfusion("shrink", run, "--keep", kept.parent, "--trust")[0] == 0
     assert Path("scenarios/found/same-moment-answers-are-own.yaml").is_file()
 
 
@@ -137,9 +137,9 @@ def test_a_promise_that_is_judged_without_being_named_is_added(tmp_path: Path) -
     config[0]["config"]["enable_global_rate_limit"] = False
     data = {"scenario": "raising", "about": "x", "tools": config, "load": {"calls": 5}}
     file.write_text(yaml.safe_dump({**data, "promises": ["no_duplicate_execution"]}))
-    assert sfusion("shrink", file, "--trust")[0] == 0
-    code, output = sfusion("keep", tmp_path / "shrunk.yaml", "--to", tmp_path / "found", "--trust")
+    code, output = sfusion("shrink", file, "--keep", tmp_path / "found", "--trust")
     assert code == 0, output
+    assert (tmp_path / "shrunk.yaml").is_file(), "a file is shrunk first"
     (kept,) = (tmp_path / "found").iterdir()
     (scenario,) = read_scenarios(kept)
     assert [promise.name for promise in scenario.promises] == ["tool_never_raises"]

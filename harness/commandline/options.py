@@ -1,0 +1,69 @@
+"""Options and arguments that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument
+
+from sfusion.harness.commandline.declaring import option
+
+WHERE = "Where to run"
+WRITTEN = "What to write"
+
+Paths = Annotated[
+    list[str] | None,
+    Argument(metavar="PATH", help="Files, folders or names of bundled scenarios; by default all bundled ones."),
+]
+Keyword = Annotated[
+    str, option("Only names that match, as with pytest's -k: 'word', 'a or b', 'not c'.", "EXPRESSION", names="-k")
+]
+Seed = Annotated[int, option("Decides everything that is random.", names="--seed", min=0)]
+Tools = Annotated[
+    Path | None, option("Tool config (verl's YAML) to use instead of the tools of the scenario.", names="--tools")
+]
+Trust = Annotated[
+    bool,
+    option(
+        "Let files run what they name: code (executor: python) and tool classes. Bundled scenarios "
+        "and --tools do not need it.",
+        names="--trust",
+    ),
+]
+SANDBOX = "fake|URL|docker[:IMAGE]"
+Sandboxes = Annotated[
+    list[str] | None,
+    option(
+        "Sandbox to use: the fake (default), a server or a container. Repeatable.", SANDBOX, WHERE, names="--sandbox"
+    ),
+]
+Schedule = Annotated[
+    str | None,
+    option(
+        "World sim: run what is ready at the same time in another order, drawn from this seed.",
+        "SEED|priority:SEED[:CHANGES]",
+        names="--schedule",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    option("Write journal, verdicts and report of each run to a folder below this one.", "DIR", WRITTEN, names="--out"),
+]
+Html = Annotated[Path | None, option("Write the result as an HTML page.", panel=WRITTEN, names="--html")]
+Svg = Annotated[Path | None, option("Write the plots as one SVG file.", panel=WRITTEN, names="--svg")]
+Json = Annotated[Path | None, option("Write the result as JSON; - is stdout.", panel=WRITTEN, names="--json")]
+Summary = Annotated[
+    Path | None, option("Write a Markdown summary, such as for a pull request.", panel=WRITTEN, names="--summary")
+]
+Faults = Annotated[Path | None, option("YAML file of fault rules.", names="--faults")]
+Force = Annotated[bool, option("Replace the file if it exists.", names="--force")]
+Logs = Annotated[list[Path], Argument(metavar="LOG", help="Log files, or folders of them.")]
+
+Jobs = Annotated[int, option("Number of processes; 0 for one per CPU.", panel=WHERE, names="--jobs", min=0)]
+On = Annotated[
+    str,
+    option("Spread the runs of world sim over this machine or over a Ray cluster.", "here|ray", WHERE, names="--on"),
+]
+RAY_ADDRESS = "Running Ray cluster to use; auto is the one on this machine."
+RayAddress = Annotated[str | None, option(RAY_ADDRESS, "HOST:PORT|auto", WHERE, names="--ray-address")]

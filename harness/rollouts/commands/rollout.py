@@ -1,0 +1,137 @@
+"""``sfusion rollout``: run multi-turn rollouts with the fake engine and dump them in verl's format.
+
+GSM8K-like problems run end to end; input, output, score and step of each are written.
+
+Exit code 0 if no request failed, 1 if some did, 2 if the input is wrong, 3 if an extra or the sandbox is missing.
+
+Example: sfusion rollout --out dumps --problems 16 --policy misbehaving:0.2 && sfusion view dumps
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfusion.fakes.faults import load_rules
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.exits import say
+from sfusion.harness.commandline.options import Faults, Sandboxes, Seed
+from sfusion.harness.errors import HarnessError, Untrusted
+from sfusion.harness.real.targets import open_targets, read_target
+from sfusion.harness.rollouts import RolloutPlan, RolloutReporter, run_rollouts
+from sfusion.harness.rollouts.policies import Policy, read_policy
+from sfusion_tools.formats import get_format
+from sfusion_tools.rollout import RolloutLimits, TruncateSide
+from sfusion_tools.tokenizers import load_tokenizer
+from sfusion_tools.wording import counted
+
+_LIMITS = "Limits, as in verl"
+
+
+class SandboxExecutor(StrEnum):
+    """Values of ``--sandbox-executor``."""
+
+    PYTHON = "python"
+    SCRIPTED = "scripted"
+
+
+@command
+def rollout(
+    out: Annotated[Path, option("Directory for the <step>.jsonl files.", "DIR")],
+    problems: Annotated[int, option("Samples per step.", min=1)] = 64,
+    steps: Annotated[int, option("Number of steps, one file each.", min=1)] = 1,
+    seed: Seed = 0,
+    format: Annotated[str, option("Tool-call format of the model.", "FORMAT")] = "hermes",
+    policy: Policy = "gsm8k",
+    sandbox: Sandboxes = None,
+    sandbox_executor: Annotated[
+        SandboxExecutor | None,
+        option(
+            "The fake sandbox runs programs (python, the default) or only answers what they print "
+            "(scripted). Required with script:FILE, whose code is that of its author."
+        ),
+    ] = None,
+    faults: Faults = None,
+    rate_limit: Annotated[int, option("Maximum number of sandbox requests in flight.", min=1)] = 10,
+    timeout: Annotated[float, option("Time limit of a program.", "SECONDS", min=0.001)] = 30.0,
+    at_once: Annotated[int | None, option("Requests that run concurrently; default: all.", min=1)] = None,
+    over_sample: Annotated[
+        float, option("Start this share of extra requests; cancel the rest once enough completed.", min=0)
+    ] = 0.0,
+    tokenizer: Annotated[
+        str, option("bytes (built in), or the directory of a Hugging Face tokenizer.", "bytes|DIR")
+    ] = "bytes",
+    max_prompt_len: Annotated[int, option("Maximum number of prompt tokens.", panel=_LIMITS)] = 8192,
+    max_response_len: Annotated[int, option("Maximum number of tokens after the prompt.", panel=_LIMITS)] = 16384,
+    max_model_len: Annotated[int | None, option("Maximum number of tokens in total.", panel=_LIMITS)] = None,
+    max_assistant_turns: Annotated[int, option("Maximum number of replies per request.", panel=_LIMITS)] = 8,
+    max_parallel_calls: Annotated[
+        int | None, option("Maximum number of calls executed per turn.", panel=_LIMITS)
+    ] = None,
+    max_tool_response_length: Annotated[
+        int | None, option("Maximum length of a tool's text in characters.", panel=_LIMITS)
+    ] = None,
+    tool_response_truncate_side: Annotated[
+        TruncateSide, option("Which part of a longer text is cut (as in verl 0.8 and later).", panel=_LIMITS)
+    ] = TruncateSide.MIDDLE,
+    max_invalid_calls: Annotated[
+        int | None, option("End a request after this many invalid calls in a row.", panel=_LIMITS)
+    ] = None,
+) -> int:
+    real = [] if sandbox == ["fake"] else sandbox or []
+    if policy.startswith("script:") and sandbox_executor is None and not real:
+        raise Untrusted(
+            [
+                f"--policy {policy}: this would run the code of its calls on this machine; if you trust the file, add "
+                "--sandbox-executor python, otherwise --sandbox-executor scripted"
+            ]
+        )
+    plan = RolloutPlan(
+        out=out,
+        problems=problems,
+        steps=steps,
+        seed=seed,
+        format=get_format(format).name,
+        policy=read_policy(policy),
+        executor=(sandbox_executor or SandboxExecutor.PYTHON).value,
+        faults=tuple(load_rules(faults)) if faults is not None else (),
+        rate_limit=rate_limit,
+        timeout=timeout,
+        at_once=at_once,
+        over_sample=over_sample,
+        limits=RolloutLimits(
+            max_prompt_len=max_prompt_len,
+            max_response_len=max_response_len,
+            max_model_len=max_model_len,
+            max_assistant_turns=max_assistant_turns,
+            max_parallel_calls=max_parallel_calls,
+            max_tool_response_length=max_tool_response_length,
+            tool_response_truncate_side=tool_response_truncate_side,
+            max_consecutive_invalid_calls=max_invalid_calls,
+        ),
+        tokenizer=load_tokenizer(tokenizer),
+    )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            if real:
+                opened = stack.enter_context(open_targets([read_target(one) for one in real], say=say))
+                plan = replace(plan, sandboxes=tuple(one.url for one in opened))
+            reporter = stack.enter_context(RolloutReporter(sys.stdout, plan.requests))
+            counts = asyncio.run(run_rollouts(plan, reporter.update))
+    except OSError as error:
+        raise HarnessError(str(error)) from error
+    mean = "none" if counts.mean_score is None else f"{counts.mean_score:.3f}"
+    files = f"{out / '1.jsonl'}" if steps == 1 else f"{out / '1.jsonl'} to {steps}.jsonl"
+    typer.echo(f"{counted(len(counts.scores), 'sample')} in {files}, mean score {mean}; calls: {counts.outcome_text()}")
+    if counts.failed:
+        typer.echo(f"{counted(counts.failed, 'request')} failed; the first reason: {counts.first_failure}", err=True)
+        return 1
+    return 0

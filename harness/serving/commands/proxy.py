@@ -1,0 +1,71 @@
+"""``sfusion proxy``: inject faults in front of a real sandbox, or of any HTTP server.
+
+Clients talk to the proxy instead of URL. Everything passes unchanged, except where a rule strikes. A file of rules
+holds lines such as `- {every: 5, what: {status: 503}}` or `- {phase: after, what: reset}`.
+
+Phases: `before` strikes instead of forwarding, `during` while the server works, `after` once its answer has arrived but
+before it is passed on, `body` inside that answer.
+
+PUT /__sfusion/faults changes the rules while it runs. `sfusion explain kinds` describes every kind of fault.
+
+Example: sfusion proxy http://127.0.0.1:8080 --port 9090 --faults flaky.yaml
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from typer import Argument
+
+from sfusion.fakes.faults import load_rules
+from sfusion.fakes.proxy import FaultProxy
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.headers import Headers, read_headers
+from sfusion.harness.serving.server_options import (
+    EventLog,
+    Model,
+    ServerOptions,
+    admin_line,
+    check_event_log,
+    read_model,
+    serve_until_interrupted,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyOptions(ServerOptions):
+    """The options of the command."""
+
+    url: Annotated[str, Argument(metavar="URL", help="The server to forward to, with or without /run_code.")]
+    model: Model = None
+    header: Headers = None
+    use_proxy_env: Annotated[bool, option("Obey HTTP_PROXY and similar variables.")] = False
+    event_log: EventLog = None
+
+
+@command
+def proxy(options: ProxyOptions) -> None:
+    with options.keywords() as keywords:
+        rules = load_rules(options.faults) if options.faults is not None else []
+        served = FaultProxy(
+            options.url,
+            faults=rules,
+            model=read_model(options.model),
+            event_log=check_event_log(options.event_log),
+            headers=read_headers(options.header),
+            trust_env=options.use_proxy_env,
+            **keywords,
+        )
+
+        async def print_banner() -> None:
+            typer.echo(f"fault proxy on {served.url} for {served.upstream}")
+            typer.echo(f"model {served.model.kind}, {options.fault_count(rules)}, seed {served.server.plan.seed}")
+            typer.echo(admin_line(served, keywords["token"]))
+            problem = await served.ping_upstream()
+            if problem:
+                typer.echo(f"the upstream does not answer yet: {problem}")
+
+        asyncio.run(serve_until_interrupted(served, print_banner))

@@ -1,0 +1,110 @@
+"""``sfusion serve sandbox``: serve a fake Sandbox Fusion that can fail on demand.
+
+It answers /run_code, /run_jupyter and /v1/ping. By default it runs no code.
+
+Example: sfusion serve sandbox --executor python --faults flaky.yaml
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sfusion.fakes.faults import load_rules
+from sfusion.fakes.sandbox import FakeSandbox, RecordedExecutor
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.errors import BadOption
+from sfusion.harness.serving.server_options import (
+    EventLog,
+    Model,
+    ServerOptions,
+    admin_line,
+    check_event_log,
+    read_model,
+    serve_until_interrupted,
+)
+from sfusion.harness.serving.token import refuse_readable
+from sfusion_tools.errors import YamlError
+from sfusion_tools.marked_yaml import read_marked
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxOptions(ServerOptions):
+    """The options of the command."""
+
+    executor: Annotated[
+        str,
+        option(
+            "What answers: python (really runs code), scripted (runs nothing, programs succeed), recorded "
+            "(a cassette), none (runs nothing, a program without a script fails).",
+            "python|scripted|recorded|none",
+        ),
+    ] = "none"
+    profile: Annotated[
+        str, option("Which real server to imitate; 2025-06 is the published image.", "2026-07|2025-06")
+    ] = "2026-07"
+    model: Model = None
+    scripts: Annotated[
+        Path | None, option("YAML list of scripts for the executors none and scripted: pattern, prints, ...")
+    ] = None
+    cassette: Annotated[Path | None, option("Recorded answers for the recorded executor.")] = None
+    event_log: EventLog = None
+
+
+@command
+def serve_sandbox(options: SandboxOptions) -> None:
+    with options.keywords() as keywords:
+        rules = load_rules(options.faults) if options.faults is not None else []
+        sandbox = FakeSandbox(
+            executor=options.executor,
+            profile=options.profile,  # type: ignore[arg-type] # checked by FakeSandbox, with an error for the user
+            faults=rules,
+            model=read_model(options.model),
+            scripts=_scripts(options.scripts),
+            cassette=options.cassette,
+            event_log=check_event_log(options.event_log),
+            **keywords,
+        )
+
+        async def print_banner() -> None:
+            await refuse_readable(sandbox, options.token_file)
+            await _print_banner(sandbox, options.fault_count(rules))
+            typer.echo(admin_line(sandbox, keywords["token"]))
+
+        asyncio.run(serve_until_interrupted(sandbox, print_banner))
+
+
+def _scripts(path: Path | None) -> list[Any]:
+    if path is None:
+        return []
+    try:
+        data = read_marked(path).data
+    except YamlError as error:
+        raise BadOption(f"--scripts {error}") from None
+    if not isinstance(data, list):
+        raise BadOption(f"--scripts {path}: expected a list of scripts, such as - {{pattern: import numpy, exit: 1}}")
+    return data
+
+
+async def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
+    runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"
+    if sandbox.executor_name == "none":
+        runs += "; --executor python does"
+    typer.echo(f"fake Sandbox Fusion on {sandbox.url}")
+    typer.echo(
+        f"profile {sandbox.profile}, executor {sandbox.executor_name} ({runs}), model {sandbox.model.kind}, "
+        f"{faults}, seed {sandbox.server.plan.seed}"
+    )
+    if isinstance(sandbox.executor, RecordedExecutor):
+        typer.echo(f"cassette: {sandbox.executor.cassette.describe()}")
+    if isinstance(sandbox.executor, PythonExecutor):
+        typer.echo((await sandbox.executor.confinement()).describe())
+    if sandbox.executor_name == "python" and not (find_spec("ipykernel") and find_spec("jupyter_client")):
+        typer.echo(f"notebooks: {WITHOUT_KERNEL}")

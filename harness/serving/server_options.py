@@ -1,0 +1,163 @@
+"""The options of a server that runs until it is interrupted, and how such a server is run."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sfusion.fakes.wire import Served
+from sfusion.harness.commandline.declaring import option
+from sfusion.harness.commandline.exits import say
+from sfusion.harness.commandline.options import Faults, Seed
+from sfusion.harness.errors import BadOption
+from sfusion.harness.serving.token import read_token
+from sfusion_tools.errors import YamlError
+from sfusion_tools.marked_yaml import parse_marked
+from sfusion_tools.wording import counted
+
+_ACCESS = "Who may use it"
+_LOGS = "Logs"
+_GRACE = 5.0
+"""Seconds that requests in flight get to finish."""
+
+EventLog = Annotated[
+    Path | None,
+    option(
+        "Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.",
+        panel=_LOGS,
+        names="--event-log",
+    ),
+]
+Model = Annotated[
+    str | None, option("Behaviour under load: unbounded, '{quota: 8}', '{queue: 32}'.", "YAML", names="--model")
+]
+Port = Annotated[int, option("Port to listen on; 0 picks a free one.", names="--port")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Where a server listens, who may use it, what it does wrong and what it logs."""
+
+    host: Annotated[str, option("Address to listen on; other than loopback needs --allow-remote.", "ADDRESS")] = (
+        "127.0.0.1"
+    )
+    port: Port = 8080
+    faults: Faults = None
+    seed: Seed = 0
+    token_file: Annotated[
+        Path | None,
+        option("File with the token; a new one is written if there is none. Or set SFUSION_TOKEN.", panel=_ACCESS),
+    ] = None
+    token: Annotated[str | None, option("Refused: others can read a command line.", hidden=True)] = None
+    require_token: Annotated[bool, option("Require the token for every request but the ping.", panel=_ACCESS)] = False
+    allow_remote: Annotated[
+        bool, option("Let other machines connect; needs a token if their code would be run.", panel=_ACCESS)
+    ] = False
+    allow_host: Annotated[list[str] | None, option("Another name of this server. Repeatable.", "NAME", _ACCESS)] = None
+    allow_origin: Annotated[list[str] | None, option("Web pages that may use it. Repeatable.", "URL", _ACCESS)] = None
+    access_log: Annotated[bool, option("Write a line per request to stderr.", panel=_LOGS)] = False
+    journal: Annotated[Path | None, option("Append events to this file, one JSON line each.", panel=_LOGS)] = None
+
+    @contextmanager
+    def keywords(self) -> Iterator[dict[str, Any]]:
+        """Yield what a server is made with; its journal is open meanwhile."""
+        token = read_token(self.token, self.token_file, required=self.require_token)
+        with _journal(self.journal) as journal:
+            yield {
+                "host": self.host,
+                "port": self.port,
+                "seed": self.seed,
+                "token": token,
+                "require_token": self.require_token,
+                "allow_remote": self.allow_remote,
+                "allow_hosts": self.allow_host or (),
+                "allow_origins": self.allow_origin or (),
+                "journal": journal,
+                "access_log": say if self.access_log else None,
+            }
+
+    def fault_count(self, rules: list[Any]) -> str:
+        """Say how many rules are in force and where they come from."""
+        return "no faults" if self.faults is None else f"{counted(len(rules), 'fault rule')} from {self.faults}"
+
+
+def read_model(text: str | None) -> Any:
+    """Parse ``--model``, which is written as YAML."""
+    if text is None:
+        return None
+    try:
+        return parse_marked(text, "--model").data
+    except YamlError as error:
+        raise BadOption(f"{error}; found {text[:200]!r}") from error
+
+
+@contextmanager
+def _journal(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """Open a journal that appends one JSON line per event to a file."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise BadOption(f"--journal {path} cannot be written: {error.strerror}") from error
+
+    def write(event: dict[str, Any]) -> None:
+        # The time of the event loop means nothing to other logs.
+        file.write(json.dumps({**event, "at": round(time.time(), 6)}) + "\n")
+        file.flush()
+
+    with file:
+        yield write
+
+
+def check_event_log(path: Path | None) -> Path | None:
+    """Return the path of an event log whose folder can be written to."""
+    if path is not None:
+        folder = path if path.is_dir() else path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadOption(f"--event-log {path} cannot be written: {error.strerror}") from error
+        if not os.access(folder, os.W_OK):
+            raise BadOption(f"--event-log {path} cannot be written: no permission for {folder}")
+    return path
+
+
+async def serve_until_interrupted(served: Served, print_banner: Callable[[], Any]) -> None:
+    """Serve until Ctrl-C or SIGTERM, then let requests in flight finish. ``print_banner`` prints what was started."""
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupted.set)
+    await served.start()
+    try:
+        result = print_banner()
+        if inspect.isawaitable(result):
+            await result
+        await interrupted.wait()
+        typer.echo(f"stopping: requests in flight get {_GRACE:g} s to finish")
+    finally:
+        await served.stop(grace=_GRACE)
+    typer.echo("stopped")
+
+
+def admin_line(served: Served, token: str | None) -> str:
+    """Say where the admin routes are, and whether the ``token`` that was given opens them."""
+    url = f"admin: {served.url}/__sfusion/state (faults, ledger, reset)"
+    if served.token is None:
+        return url
+    if token is not None:
+        return f"{url}, with the token"
+    return "admin: closed, as there is no token: set SFUSION_TOKEN, or use --token-file FILE"

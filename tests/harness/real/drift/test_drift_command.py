@@ -1,0 +1,180 @@
+"""The command ``sfusion drift``: what it prints and writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.harness.cli import app
+from tests.harness.real.drift.served import sfusion
+
+pytestmark = pytest.mark.xdist_group("drift command")
+
+MEMORY = ["-k", "memory/ or http/ping"]
+
+
+def drift(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["drift", *map(str, arguments)])
+    return done.exit_code, done.output
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[str]:
+    """A server of the other profile."""
+    with FakeSandbox(executor="python", profile="2025-06") as sandbox:
+        yield sandbox.url
+
+
+def test_a_breaking_difference_exits_with_1_and_a_plain_table(old: str, tmp_path: Path) -> None:
+    files = ["--json", str(tmp_path / "drift.json"), "--summary", str(tmp_path / "drift.md")]
+    done = sfusion("drift", old, "--profile", "2026-07", *MEMORY, *files)
+    assert done.returncode == 1, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"fake 2026-07 against {old}"
+    assert lines[2].split() == ["grade", "probe", "place", "fake", "2026-07", old]
+    assert lines[3].split() == ["breaking", "memory/over-limit", "body.status", '"Failed"', '"Success"']
+    assert "breaking: outcome: The status or exit code decides whether a call counts as solved." in lines
+    assert lines[-1].startswith("7 breaking, 0 visible, 0 cosmetic: differences in 4 of 16 probes compared")
+    assert f"{old}: 16 of 16 probes" in done.stderr
+    report = json.loads((tmp_path / "drift.json").read_text())
+    assert report["counts"] == {"breaking": 7, "visible": 0, "cosmetic": 0, "variable": 0}
+    assert report["compared"] == 16
+    assert report["differences"][0] == {
+        "probe": "memory/over-limit",
+        "place": "body.status",
+        "kind": "text",
+        "left": "Failed",
+        "right": "Success",
+        "grade": "breaking",
+        "rule": "outcome",
+        "because": "The status or exit code decides whether a call counts as solved.",
+        "accepted": None,
+    }
+    markdown = (tmp_path / "drift.md").read_text()
+    assert '| breaking | memory/over-limit | `body.status` | `"Failed"` | `"Success"` |' in markdown
+
+
+def test_the_profile_is_detected_from_the_answers(old: str) -> None:
+    code, output = drift(old, *MEMORY)
+    assert code == 0
+    assert "the fake plays profile 2025-06 (detected by its memory limits)" in output
+    code, output = drift(old, "-k", "http/ping")
+    assert "the fake plays profile 2026-07 (the default, as the answers do not show which it is)" in output
+
+
+def test_accepted_differences_exit_with_0(old: str, tmp_path: Path) -> None:
+    known = tmp_path / "known.yaml"
+    known.write_text("- {probe: memory/*, reason: the image ignores limits}\n- {probe: none/*, reason: once so}\n")
+    code, output = drift(old, "--profile", "2026-07", *MEMORY, "--accept", known)
+    assert code == 0, output
+    assert "0 breaking, 0 visible, 0 cosmetic, 7 accepted" in output
+    assert f"accepted, but no longer found: {known}:2: none/* *" in output
+
+
+def test_against_compares_two_real_servers(old: str) -> None:
+    with FakeSandbox() as scripted:
+        code, output = drift(old, "--against", scripted.url, "-k", "http/unknown or datasets/")
+        assert code == 0, output
+        assert f"{scripted.url} against {old}" in output
+        code, output = drift(old, "--against", scripted.url, "-k", "results/hello")
+    assert code == 1
+    assert '"hello\\n"' in output
+
+
+def test_programs_are_not_compared_with_a_fake_that_runs_no_code(old: str) -> None:
+    code, output = drift(old, "--executor", "scripted", "-k", "results/exit or http/ping")
+    assert code == 0, output
+    assert "not comparable: the fake runs no code with executor scripted: results/exit-0, " in output
+
+
+def test_own_probes_are_compared(old: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "about: Questions of our own.\nprobes:\n"
+        "  - {id: sum, about: The sum of two numbers., request: {json: {language: python, code: 'print(1+1)'}}}\n"
+    )
+    code, output = drift(old, "--probes", own, "-k", "own/")
+    assert code == 0, output
+    assert "differences in 0 of 1 probes compared" in output
+
+
+def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None:
+    request = {"method": "GET", "path": "/elsewhere", "headers": {}}
+    response = {"status": 404, "headers": [], "json": {"detail": "Not Found"}}
+    record = {"id": "ping", "group": "http", "request": request, "response": response}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    code, output = drift(tmp_path / "a.jsonl", "-k", "http/ping", "--executor", "scripted")
+    assert code == 2, output
+    assert "not comparable: a.jsonl has the answer to a different request: http/ping\n" in output
+    assert "not comparable: not in a.jsonl: http/ping-query, " in output
+    assert "no probe could be compared" in output  # a check that compares nothing must not pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give a real sandbox: a URL, docker"),
+        (["http://127.0.0.1:1", "--profile", "2026-7"], "did you mean '2026-07'?"),
+        (["http://127.0.0.1:1", "--executor", "recorded"], "cannot be compared"),
+        (["http://127.0.0.1:1", "--json", "."], "--json .: is a folder; give a file"),
+        (["http://127.0.0.1:1", "--against", "fake"], "--against: fake is not a real sandbox"),
+        (["http://127.0.0.1:1", "--against", "nonsense"], "'nonsense' is not a sandbox"),
+        (["http://127.0.0.1:1", "--accept", "none.yaml"], "none.yaml:1: cannot be read"),
+        (["http://127.0.0.1:1", "-k", "nonsense"], "-k 'nonsense' matches no probe"),
+        (["none.jsonl"], "none.jsonl:1: cannot be read"),
+        (["127.0.0.1:8080"], "an address begins with its scheme"),
+        (["http://xxx.apigateway.test"], "placeholder"),
+    ],
+)
+def test_wrong_input_exits_with_2_and_one_sentence(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, output = drift(*arguments)
+    assert code == 2, output
+    assert message in output
+    assert "Traceback" not in output
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_unreachable_server_exits_with_3() -> None:
+    with FakeSandbox() as gone:
+        url = gone.url
+    code, output = drift(url)
+    assert (code, "connection refused" in output) == (3, True)
+    code, output = drift(url.replace("http://", "http://team:zqsecret@"))
+    assert (code, "zqsecret" in output) == (3, False)
+
+
+def test_a_server_that_is_not_a_sandbox_exits_with_3() -> None:
+    async def page(request: Request) -> Answer:
+        return Answer.text("<html>welcome</html>", status=404, content_type="text/html")
+
+    with Served(WireServer(WireApp(page))) as web:
+        code, output = drift(web.url)
+    assert code == 3
+    assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 404 with text/html" in output
+
+
+def test_secrets_echoed_by_the_server_are_masked_in_reports(tmp_path: Path) -> None:
+    async def echo(request: Request) -> Answer:
+        return Answer.json({"detail": f"{dict(request.headers)} {request.query}"}, status=404)
+
+    with Served(WireServer(WireApp(echo))) as server:
+        url = server.url.replace("http://", "http://zquser:zqpass@") + "?key=zqquery"
+        files = ["--json", tmp_path / "a.json", "--summary", tmp_path / "a.md"]
+        code, output = drift(url, "-k", "http/unknown or no-host", "--header", "X-Key: zqheader", *files)
+    assert code == 0, output
+    assert "not comparable: raw bytes cannot carry the header, prefix or key of a gateway: http/no-host" in output
+    content = output + (tmp_path / "a.json").read_text() + (tmp_path / "a.md").read_text()
+    assert "<SECRET>" in content
+    for planted in ("zquser", "zqpass", "zqquery", "zqheader"):
+        assert planted not in content
