@@ -65,7 +65,7 @@ class _Counts(NamedTuple):
     """Calls without trouble that did not end ok: program_error, cancelled, ..."""
 
     def plus(self, other: _Counts, sign: int = 1) -> _Counts:
-        return _Counts(*(mine + sign * its for mine, its in zip(self, other, strict=True)))
+        return _Counts._make(mine + sign * its for mine, its in zip(self, other, strict=True))
 
     @property
     def mean(self) -> float:
