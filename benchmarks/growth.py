@@ -204,7 +204,7 @@ def _real_nodes(ground: Ground, nodes: int) -> Costs:
     except ImportError as error:
         raise TooSmall("Ray is not installed") from error
     try:
-        figures = figures_of(ray.run(_simulated(nodes, 2, ground.size(200 * nodes), ("ray",))).events)
+        figures = figures_of(ray.run(_simulated(nodes, 2, ground.size(200 * nodes), ("ray",))))
     except (HarnessError, MissingExtra) as error:
         raise TooSmall(str(error)) from error
     return {"": figures.seconds / figures.calls * 1e6}

@@ -5,8 +5,9 @@ The names below are imported on first use; everything else is imported from its 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sfusion_tools._lazy import on_first_use
 
 if TYPE_CHECKING:
     from sfusion_tools.base_tool import BaseTool
@@ -29,22 +30,19 @@ __all__ = [
     "outcome_metrics",
 ]
 
-_HOMES = {
-    "BaseTool": "base_tool",
-    "Gsm8kTool": "gsm8k_tool",
-    "Outcome": "outcome",
-    "SandboxFusionTool": "sandbox_fusion_tools",
-    "SfusionError": "errors",
-    "ToolResponse": "schemas",
-    "initialize_tools_from_config": "tool_registry",
-    "outcome_metrics": "batch_metrics",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sfusion_tools' has no attribute {name!r}")
-    return getattr(import_module(f"sfusion_tools.{_HOMES[name]}"), name)
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "sfusion_tools.base_tool": ["BaseTool"],
+        "sfusion_tools.batch_metrics": ["outcome_metrics"],
+        "sfusion_tools.errors": ["SfusionError"],
+        "sfusion_tools.gsm8k_tool": ["Gsm8kTool"],
+        "sfusion_tools.outcome": ["Outcome"],
+        "sfusion_tools.sandbox_fusion_tools": ["SandboxFusionTool"],
+        "sfusion_tools.schemas": ["ToolResponse"],
+        "sfusion_tools.tool_registry": ["initialize_tools_from_config"],
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutMetrics
 from sfusion_tools.sandbox import CallResult
 from sfusion_tools.sandbox.trajectory import EXTRAS, KEY, MEASURED
 
 _RAISED = "raised"
 """A call whose tool raised, which is never an outcome."""
-_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 def outcome_metrics(batch: Iterable[object], prefix: str = "tools/") -> dict[str, float]:
@@ -25,9 +24,9 @@ def outcome_metrics(batch: Iterable[object], prefix: str = "tools/") -> dict[str
     """
     calls = [call for item in batch for call in _calls(item)]
     ran = [call for call in calls if call["outcome"] not in (_RAISED, Outcome.BAD_ARGUMENTS)]
-    lost = sum(call["outcome"] == _RAISED or _OUTCOMES[call["outcome"]].is_infrastructure for call in calls)
+    lost = sum(call["outcome"] == _RAISED or OUTCOMES[call["outcome"]].is_infrastructure for call in calls)
     found = {"calls": float(len(calls)), "infra_rate": _share(lost, len(calls))}
-    for word in (*_OUTCOMES, _RAISED):
+    for word in (*OUTCOMES, _RAISED):
         found[f"{word}_rate"] = _share(sum(call["outcome"] == word for call in calls), len(calls))
     attempts = _values(ran, "attempts")
     found["attempts_per_call"] = _share(sum(attempts), len(attempts))
@@ -63,7 +62,7 @@ def _calls(item: object) -> Iterator[Mapping[str, Any]]:
         for place, outcome in enumerate(_column(item["outcomes"])):
             measured = {name: column[place] for name, column in columns.items() if place < len(column)}
             yield from _calls({"outcome": outcome, **measured})
-    elif isinstance(item.get("outcome"), str) and item["outcome"] in _OUTCOMES:
+    elif isinstance(item.get("outcome"), str) and item["outcome"] in OUTCOMES:
         yield item
 
 

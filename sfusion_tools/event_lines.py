@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import Protocol
 
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt
 
 VERSION = 1
 LINE_OPENING = b'{"event_log":'
@@ -29,21 +29,6 @@ _USUAL = _CALL + _ATTEMPT + _RAN + b"}]}\n"
 _OUTCOMES = {None: b"null"} | {outcome.value: quoted(outcome).encode() for outcome in Outcome}
 
 
-class AttemptFacts(Protocol):
-    """What is written of an attempt; ``sandbox.result.Attempt`` says what these are."""
-
-    endpoint: str
-    outcome: Outcome | None
-    status: int | None
-    waited: float
-    seconds: float
-    after: float
-    sent: int
-    received: int
-    retry_after: float | None
-    execution_time: float | None
-
-
 def call_line(
     source: str,
     worker: str,
@@ -51,23 +36,19 @@ def call_line(
     began: float,
     seconds: float,
     outcome: Outcome | None,
-    attempts: Sequence[AttemptFacts] = (),
+    attempts: Sequence[Attempt] = (),
     more: str = "",
-    fault: str | None = None,
 ) -> bytes:
-    """Return the line of a call that began at this unix time.
-
-    ``more`` is further JSON that begins with a comma, ``fault`` the rule that struck the attempts.
-    """
+    """Return the line of a call that began at this unix time; ``more`` is further JSON that begins with a comma."""
     name = call.encode("ascii", "replace")
     if not name.isalnum():  # few ids need to be quoted, which is slower
         name = quoted(call)[1:-1].encode()
     whole = began // 1.0  # an int would have to be made, hashed and converted back
     start, micros = _start(source, worker, whole), (began - whole) * 1e6
-    if len(attempts) == 1 and not more and fault is None and outcome is not None:
+    if len(attempts) == 1 and not more and outcome is not None:
         (one,) = attempts
         ran, ended, waited = one.execution_time, one.outcome, one.waited
-        if ran is not None and ended is not None and one.retry_after is None:
+        if ran is not None and ended is not None and one.retry_after is None and one.fault is None:
             return _USUAL % (
                 start,
                 micros,
@@ -84,17 +65,17 @@ def call_line(
             )
     texts = []
     for one in attempts:  # the closure of a comprehension would slow down usual lines too
-        texts.append(_attempt(one, fault))
+        texts.append(_attempt(one))
     return _ANY_CALL % (start, micros, name, seconds, _OUTCOMES[outcome], more.encode(), b",".join(texts))
 
 
-def _attempt(one: AttemptFacts, fault: str | None) -> bytes:
+def _attempt(one: Attempt) -> bytes:
     ran, asked, ended, waited = one.execution_time, one.retry_after, one.outcome, one.waited
     known = b"" if ran is None else _RAN % ran
     if asked is not None:
         known += _ASKED % asked
-    if fault is not None:
-        known += _FAULT % quoted(fault).encode()
+    if one.fault is not None:
+        known += _FAULT % quoted(one.fault).encode()
     return _ANY_ATTEMPT % (
         _answer(one.endpoint, None if ended is None else ended._value_, one.status),
         one.after,

@@ -1,4 +1,4 @@
-"""How a call ended: one closed type used by client, tool, verdict and report."""
+"""How a call ended: one closed type used by client, tool, verdict and report, and what an HTTP status says about it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,25 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     """The caller gave up."""
 
+    @classmethod
+    def of_status(cls, status: int | None, *, client_gone: bool = False) -> Outcome | None:
+        """Return how a request ended as far as its HTTP status tells, None for 200: the body of the answer decides.
+
+        This is the only such table. 499 is what nginx writes when the client left: why it left is not in its log, so
+        the request counts as cancelled. A request without a status got no answer. If a fake or a proxy saw that the
+        client left before (``client_gone``), the client has most likely waited as long as it was willing to.
+        """
+        match status:
+            case None:
+                return cls.TRANSPORT_TIMEOUT if client_gone else cls.UNREACHABLE
+            case 200:
+                return None
+            case 429:
+                return cls.THROTTLED
+            case 499:
+                return cls.CANCELLED
+        return cls.SANDBOX_ERROR if status >= 500 else cls.BAD_RESPONSE
+
     is_from_program: bool
     """True if the outcome says something about the program, so that a model can learn from it."""
     is_infrastructure: bool
@@ -57,3 +76,8 @@ _PROGRAMS = Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.
 for _outcome in Outcome:
     _outcome.is_from_program = _outcome in _PROGRAMS
     _outcome.is_infrastructure = _outcome not in (*_PROGRAMS, Outcome.BAD_ARGUMENTS)
+
+OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in _PROGRAMS)
+FAILURES = frozenset(one.value for one in Outcome if one.is_infrastructure and one is not Outcome.CANCELLED)
+"""How calls end for which neither the program, nor the model, nor the caller is to blame."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sfusion.fakes.wire.message import Answer
 from sfusion_tools.event_lines import call_line
 from sfusion_tools.event_log import LINE, EventLogSettings, Facts, open_event_log
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.retry import retry_after
@@ -47,32 +47,17 @@ class RequestLog:
         self._log.flush()
 
 
-@dataclass(slots=True)
-class _Served:
-    """A request as the only attempt of its call."""
-
-    endpoint: str
-    seconds: float
-    sent: int
-    outcome: Outcome | None
-    status: int | None = None
-    received: int = 0
-    retry_after: float | None = None
-    execution_time: float | None = None
-    after: float = 0.0
-    waited: float = 0.0
-
-
 def _line(worker: str, facts: Facts) -> bytes:
     _, sandbox, call, began, seconds, sent, answer, fault, client_gone, spoiled = facts
-    # A client that left without an answer has most likely waited long enough.
-    served = _Served(sandbox, seconds, sent, Outcome.TRANSPORT_TIMEOUT if client_gone else Outcome.UNREACHABLE)
+    served = Attempt(
+        1, sandbox, Outcome.of_status(None, client_gone=client_gone), seconds=seconds, sent=sent, fault=fault
+    )
     if answer is not None:
         served.status, served.received = answer.status, len(answer.body) or answer.length or 0
         headers = {name.title(): value for name, value in answer.headers}
         served.retry_after = retry_after(headers, began + seconds)
-        served.outcome = None
-        if answer.status != 200 or not (spoiled or answer.stream is not None or "Content-Encoding" in headers):
+        served.outcome = Outcome.of_status(answer.status)
+        if answer.status == 200 and not (spoiled or answer.stream is not None or "Content-Encoding" in headers):
             reading = read_answer(answer.status, answer.content_type or "", answer.body)
             served.outcome, served.execution_time = reading.outcome, reading.execution_time
-    return call_line("server", worker, call, began, seconds, served.outcome, [served], fault=fault)
+    return call_line("server", worker, call, began, seconds, served.outcome, [served])

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES
-from sfusion.harness.reports.calls import UNFINISHED, CallTimeline, call_timelines
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, Story
+from sfusion_tools.record import ANSWERED, Call
 
 REFUSALS = ("429", "503")
 """The reasons in ``RunFigures.failures`` that are refusals: the sandbox or its gateway turned the request away."""
@@ -51,15 +51,15 @@ class RunFigures:
         return asdict(self) | {"refused": self.refused, "wasted": self.wasted}
 
 
-def figures_of(events: Iterable[Event]) -> RunFigures:
-    """Return the figures of a journal."""
-    calls = call_timelines(events)
+def figures_of(journal: Journal) -> RunFigures:
+    """Return the figures of a run."""
+    calls = Story(journal).records
     if not calls:
         return RunFigures()
-    outcomes = Counter(call.outcome for call in calls)
-    seconds = max(call.end for call in calls) - min(call.start for call in calls)
-    took = [call.end - call.start for call in calls if call.outcome != UNFINISHED]
-    waits = [sum(span.end - span.start for span in call.spans if span.kind == "waiting") for call in calls]
+    outcomes = Counter(call.kind for call in calls)
+    seconds = max(call.ended for call in calls) - min(call.began for call in calls)
+    took = [call.seconds for call in calls if call.seconds is not None]
+    waits = [sum(one.waited for one in call.attempts) + call.waited for call in calls]
     return RunFigures(
         calls=len(calls),
         outcomes=dict(sorted(outcomes.items())),
@@ -70,7 +70,7 @@ def figures_of(events: Iterable[Event]) -> RunFigures:
         p99=percentile(took, 0.99),
         wait_p50=percentile(waits, 0.5),
         wait_p95=percentile(waits, 0.95),
-        attempts=sum(call.attempts for call in calls),
+        attempts=sum(len(call.attempts) for call in calls),
         failures=dict(sorted(_failures(calls).items())),
     )
 
@@ -81,10 +81,10 @@ def percentile(values: Sequence[float], share: float) -> float:
     return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 6) if ordered else 0.0
 
 
-def _failures(calls: Iterable[CallTimeline]) -> Counter[str]:
-    attempts = (span for call in calls for span in call.spans if span.kind == "attempt")
+def _failures(calls: Iterable[Call]) -> Counter[str]:
     return Counter(
-        str(span.status) if str(span.status) in REFUSALS else span.outcome or "unknown"
-        for span in attempts
-        if span.outcome not in PROGRAM_OUTCOMES
+        str(one.status) if str(one.status) in REFUSALS else one.kind
+        for call in calls
+        for one in call.attempts
+        if one.kind not in PROGRAM_OUTCOMES and one.kind != ANSWERED
     )

@@ -13,14 +13,17 @@ from typing import Any
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import JournalError
+from sfusion.harness.lab import journal_v1
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
 
-VERSION = 1
+VERSION = 2
 _LATEST = 1e12
 SHOWN = 400
 """How many characters of a text are kept."""
+PAGE = "report.html"
+"""The page of a run, beside its journal."""
 
 Event = dict[str, Any]
 
@@ -76,13 +79,16 @@ class Journal:
         """Read a file; raise JournalError if it is not a journal or has another version."""
         header: dict[str, Any] | None = None
         events: list[Event] = []
+        is_old = False
         try:
             for number, line in read_lines(path):
                 record = parse_json(line, f"{path}:{number}")
                 if header is None:
                     header = _checked_header(record, path)
+                    is_old = header["journal"] == journal_v1.VERSION
+                    header["journal"] = VERSION
                 elif _is_event(record):
-                    events.append(record)
+                    events.append(journal_v1.upgraded(record) if is_old else record)
                 else:
                     raise JournalError(f"{path}:{number}: not an event: it needs a time `at`, `source` and `event`")
         except InputError as error:
@@ -92,26 +98,19 @@ class Journal:
         return cls(header, events)
 
 
-def _line_encoder() -> Callable[[Any], str]:
-    """The encoder of the lines. ``JSONEncoder.encode`` makes the C part of itself anew for every value."""
-    ordinary = json.JSONEncoder(separators=(",", ":"))
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return lambda record: ordinary.encode(record) + "\n"
-    encode = make(None, ordinary.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True)
-    return lambda record: "".join((*encode(record, 0), "\n"))
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
-encode_line = _line_encoder()
+def encode_line(record: Any) -> str:
+    return _encode(record) + "\n"
 
 
 def _checked_header(record: Any, path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or "journal" not in record:
         raise JournalError(f"{path}:1: not a journal: its first line has no key 'journal'")
-    if record["journal"] != VERSION:
-        raise JournalError(
-            f"{path}:1: a journal of version {record['journal']!r}; this sfusion reads version {VERSION}"
-        )
+    if record["journal"] not in (journal_v1.VERSION, VERSION):
+        known = f"{journal_v1.VERSION} and {VERSION}"
+        raise JournalError(f"{path}:1: a journal of version {record['journal']!r}; this sfusion reads {known}")
     kinds = {"scenario": str, "cell": str, "seed": int, "world": str, "sandboxes": list}
     for key, kind in kinds.items():
         if key != "sandboxes" and key not in record:

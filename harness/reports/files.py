@@ -11,7 +11,7 @@ from urllib.parse import quote
 from sfusion.harness.atomic_files import check_writable, write_file
 from sfusion.harness.commandline.json_answer import is_stdout, write_answer
 from sfusion.harness.errors import BadOption, HarnessError
-from sfusion.harness.lab.runs.directory import PAGE
+from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.reports.html import render_index, render_run
 from sfusion.harness.reports.run_report import RunReport
 from sfusion.harness.reports.summaries import junit, markdown, summary_json

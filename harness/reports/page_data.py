@@ -5,27 +5,40 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sfusion.harness.reports.calls import OUTCOMES, CallTimeline, call_timelines
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.reports.run_report import RunReport
 from sfusion.harness.reports.timeline import Steps, Timeline, build_timeline
+from sfusion_tools.record import KINDS, Call, spans_of
 
 SPANS = ("waiting", "attempt", "running", "pause")
 _OWN_COLUMNS = frozenset({"at", "source", "event", "call", "attempt", "worker"})
 
 
+Row = tuple[float, str, str, int, dict[str, Any]]
+"""A line of what the page tells about a call: time, source, what happened, attempt, and further facts."""
+
+
 def page_data(run: RunReport) -> dict[str, Any]:
     """Everything the page of a run draws."""
-    calls = call_timelines(run.events)
-    return timeline_data(calls, build_timeline(run.events, calls))
+    story = Story(Journal({}, list(run.events)))
+
+    def rows(call: Call) -> list[Row]:
+        return [_event_row(event) for event in story.calls[call.call].events]
+
+    return timeline_data(story.records, build_timeline(run.events, story.records), rows)
 
 
-def timeline_data(
-    calls: Sequence[CallTimeline], timeline: Timeline, outcomes: Sequence[str] = OUTCOMES
-) -> dict[str, Any]:
-    """Calls and a timeline as a page draws them.
+def _event_row(event: Event) -> Row:
+    rest = {key: value for key, value in event.items() if key not in _OWN_COLUMNS and value is not None}
+    return float(event["at"]), event["source"], event["event"], event.get("attempt") or 0, rest
+
+
+def timeline_data(calls: Sequence[Call], timeline: Timeline, rows: Callable[[Call], Iterable[Row]]) -> dict[str, Any]:
+    """Calls and a timeline as a page draws them; ``rows`` returns what is told about a call.
 
     Lists and indexes instead of objects and words keep 10,000 calls within a few MB.
     """
@@ -33,7 +46,7 @@ def timeline_data(
     workers = sorted({call.worker for call in calls}, key=_natural)
     numbers = {worker: number for number, worker in enumerate(workers)}
     return {
-        "outcomes": list(outcomes),
+        "outcomes": list(KINDS),
         "workers": workers,
         "start": _time(timeline.start),
         "end": _time(timeline.end),
@@ -45,7 +58,7 @@ def timeline_data(
             [_time(mark.at), mark.kind, mark.text, mark.call, None if mark.until is None else _time(mark.until)]
             for mark in timeline.marks
         ],
-        "calls": [_call(call, numbers, words, outcomes) for call in calls],
+        "calls": [_call(call, numbers, words, rows(call)) for call in calls],
         "words": words.listed,
     }
 
@@ -74,39 +87,27 @@ class _Words:
         return list(self._numbers)
 
 
-def _call(call: CallTimeline, workers: Mapping[str, int], words: _Words, outcomes: Sequence[str]) -> list[Any]:
+def _call(call: Call, workers: Mapping[str, int], words: _Words, rows: Iterable[Row]) -> list[Any]:
     spans: list[Any] = []
-    for span in call.spans:
-        spans += [
-            SPANS.index(span.kind),
-            _time(span.start),
-            _time(span.end),
-            span.attempt,
-            _outcome(span.outcome, outcomes),
-            span.status or 0,
-        ]
-    rows = []
-    for event in call.events:
-        rest = {key: value for key, value in event.items() if key not in _OWN_COLUMNS and value is not None}
-        row: list[Any] = [_time(float(event["at"])), words(event.get("source")), words(event["event"])]
-        row.append(event.get("attempt") or 0)
-        rows.append([*row, rest] if rest else row)
+    for span in spans_of(call):
+        outcome = KINDS.index(span.outcome) if span.outcome else -1
+        spans += [SPANS.index(span.kind), _time(span.start), _time(span.end), span.attempt, outcome, span.status or 0]
+    told = []
+    for at, source, event, attempt, rest in rows:
+        row: list[Any] = [_time(at), words(source), words(event), attempt]
+        told.append([*row, rest] if rest else row)
     return [
         call.call,
         workers[call.worker],
-        _time(call.start),
-        _time(call.end),
-        _outcome(call.outcome, outcomes),
-        call.attempts,
-        call.executions,
-        call.strikes,
+        _time(call.began),
+        _time(call.ended),
+        KINDS.index(call.kind),
+        len(call.attempts),
+        sum(one.may_have_run for one in call.attempts),
+        sum(one.fault is not None for one in call.attempts),
         spans,
-        rows,
+        told,
     ]
-
-
-def _outcome(name: str, outcomes: Sequence[str]) -> int:
-    return outcomes.index(name) if name in outcomes else -1
 
 
 def _series(steps: Steps) -> list[list[float]]:

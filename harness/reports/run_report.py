@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion.harness.lab.runs import RunResult
-from sfusion.harness.lab.runs.directory import scenario_text
 from sfusion_tools.wording import counted
+
+if TYPE_CHECKING:
+    from sfusion.harness.lab.runs import RunResult
 
 HELD, BROKEN, UNKNOWN, NOT_APPLICABLE = "held", "broken", "unknown", "not_applicable"
 STATES = (BROKEN, UNKNOWN, HELD, NOT_APPLICABLE)
@@ -47,6 +49,8 @@ class RunReport:
     @classmethod
     def of_result(cls, result: RunResult, folder: Path | None = None) -> RunReport:
         """The report of a result that was written to ``folder``, if it was written."""
+        from sfusion.harness.lab.runs.directory import scenario_text  # with what it takes to run a scenario
+
         scenario, header = result.task.scenario, result.journal.header
         difference = f"two runs with the same seed differ: {result.difference}" if result.difference else ""
         return cls(

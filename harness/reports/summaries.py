@@ -10,8 +10,9 @@ from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion.harness.reports.calls import call_timelines
 from sfusion.harness.reports.run_report import (
     BROKEN,
     HELD,
@@ -130,7 +131,7 @@ def summary_json(runs: Sequence[RunReport]) -> str:
 
 
 def _run(run: RunReport) -> dict[str, Any]:
-    calls = call_timelines(run.events)
+    calls = Story(Journal({}, list(run.events))).records
     return {
         "scenario": run.scenario,
         "cell": run.cell,
@@ -142,7 +143,7 @@ def _run(run: RunReport) -> dict[str, Any]:
         "seconds": run.seconds,
         "wall_seconds": run.wall_seconds,
         "calls": len(calls),
-        "outcomes": dict(sorted(Counter(call.outcome for call in calls).items())),
+        "outcomes": dict(sorted(Counter(call.kind for call in calls).items())),
         "directory": run.directory or None,
         "promises": [one.as_dict() for one in run.verdicts],
     }

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.reports.calls import CallTimeline, call_timelines
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.promises.story import Story
+from sfusion_tools.record import Call, spans_of
 
 Change: TypeAlias = tuple[float, int]
 
@@ -63,19 +64,19 @@ _ORDINARY = frozenset({"began", "ended", "killed", "log", "rollout_started", "ro
 """World events that are not marks. ``killed`` is repeated by the event of what died."""
 
 
-def build_timeline(events: Iterable[Event], calls: Sequence[CallTimeline] | None = None) -> Timeline:
+def build_timeline(events: Iterable[Event], calls: Sequence[Call] | None = None) -> Timeline:
     """The timeline of a journal; pass its ``calls`` if they are known already."""
     listed = list(events)
-    calls = call_timelines(listed) if calls is None else calls
+    calls = Story(Journal({}, listed)).records if calls is None else calls
     times = [float(event["at"]) for event in listed]
     start, end = min(times, default=0.0), max(times, default=0.0)
+    at_server = _steps(_in_flight(listed, "arrived", ("answered", "unanswered")))
+    has_clients = any(event["event"] == "attempt_started" for event in listed)
     return Timeline(
         start,
         end,
-        _steps(
-            _attempts(listed) if any(event["event"] == "attempt_started" for event in listed) else _at_server(listed)
-        ),
-        _steps(_at_server(listed)),
+        _steps(_in_flight(listed, "attempt_started", ("attempt_ended",))) if has_clients else at_server,
+        at_server,
         _steps(sorted(_waits(calls))),
         _limit(listed),
         tuple(_marks(listed)),
@@ -105,45 +106,29 @@ def _steps(changes: Iterable[Change]) -> Steps:
     return Steps(tuple(times), tuple(values))
 
 
-def _waits(calls: Iterable[CallTimeline]) -> Iterable[Change]:
+def _waits(calls: Iterable[Call]) -> Iterable[Change]:
     for call in calls:
-        for span in call.spans:
+        for span in spans_of(call):
             if span.kind == "waiting" and span.end > span.start:
                 yield span.start, 1
                 yield span.end, -1
 
 
-def _attempts(events: Iterable[Event]) -> Iterable[Change]:
-    """Attempts in flight at the clients; a worker that dies ends its attempts."""
+def _in_flight(events: Iterable[Event], begin: str, ends: Sequence[str]) -> Iterable[Change]:
+    """Attempts at the clients, or requests at the server; a worker that dies ends its attempts."""
     in_flight: dict[tuple[Any, Any], Any] = {}
     for event in events:
-        attempt, at = (event.get("call"), event.get("attempt")), float(event["at"])
-        match event["event"]:
-            case "attempt_started" if attempt not in in_flight:
-                in_flight[attempt] = event.get("worker")
-                yield at, 1
-            case "attempt_ended" if attempt in in_flight:
-                del in_flight[attempt]
-                yield at, -1
-            case "worker_died":
-                for lost in [one for one, worker in in_flight.items() if worker == event.get("worker")]:
-                    del in_flight[lost]
-                    yield at, -1
-
-
-def _at_server(events: Iterable[Event]) -> Iterable[Change]:
-    """Requests at the server, including those whose client has left."""
-    present: set[tuple[Any, Any]] = set()
-    for event in events:
-        if event.get("source") != "server":
-            continue
-        request, at = (event.get("call"), event.get("attempt")), float(event["at"])
-        if event["event"] == "arrived" and request not in present:
-            present.add(request)
+        attempt, at, name = (event.get("call"), event.get("attempt")), float(event["at"]), event["event"]
+        if name == begin and attempt not in in_flight:
+            in_flight[attempt] = event.get("worker")
             yield at, 1
-        elif event["event"] in ("answered", "unanswered") and request in present:
-            present.discard(request)
+        elif name in ends and attempt in in_flight:
+            del in_flight[attempt]
             yield at, -1
+        elif name == "worker_died":
+            for lost in [one for one, worker in in_flight.items() if worker == event.get("worker")]:
+                del in_flight[lost]
+                yield at, -1
 
 
 def _limit(events: Iterable[Event]) -> Steps:

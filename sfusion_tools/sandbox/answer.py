@@ -32,11 +32,11 @@ class Reading:
 
 def read_answer(status: int, content_type: str, body: bytes) -> Reading:
     """Read a complete HTTP answer to ``/run_code``."""
-    if status == 429:
-        return Reading(Outcome.THROTTLED, f"the sandbox answered 429: {excerpt(body)}")
-    if status >= 500:
-        return Reading(Outcome.SANDBOX_ERROR, f"the sandbox answered {status}: {excerpt(body)}")
     if status != 200:
+        outcome = Outcome.of_status(status)
+        if outcome in (Outcome.THROTTLED, Outcome.SANDBOX_ERROR):
+            return Reading(outcome, f"the sandbox answered {status}: {excerpt(body)}")
+        # Also 499: a client that reads an answer has not left.
         return Reading(Outcome.BAD_RESPONSE, _refusal(status, content_type, body))
     try:
         try:

@@ -20,6 +20,7 @@ from yarl import URL
 from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.call_log import CallLog
@@ -28,7 +29,7 @@ from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
 from sfusion_tools.sandbox.guard import GuardedCall
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
-from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
+from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
 from sfusion_tools.sandbox.secrets import hide, secrets_of
 from sfusion_tools.sandbox.session import Address, HttpSession, Response
@@ -203,7 +204,7 @@ class SandboxClient:
                 return sent.reading
             loop = asyncio.get_running_loop()
             pause = self._retry.pause(result.call_id, number, sent.asked)
-            left -= result.attempts[-1].seconds
+            left -= result.attempts[-1].seconds or 0.0
             result.out_of_time = self._limit_reached(end)
             if sent.may_have_run and not self._retry.retry_may_have_run:
                 sent.reading.message += "; not repeated because the program may have run"
@@ -302,7 +303,7 @@ class SandboxClient:
                 )
                 result.attempts.append(attempt)
                 if watched:
-                    facts = {"outcome": attempt.outcome.value, "status": attempt.status}
+                    facts = {"outcome": attempt.kind, "status": attempt.status}
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 

@@ -94,7 +94,7 @@ class RayMetrics(LoopResource):
     def _count(self, tool: str, result: CallResult, raised: bool) -> None:
         self._in_flight[tool] -= 1
         for attempt in result.attempts:
-            self._attempts[tool, attempt.endpoint, str(attempt.status or attempt.outcome.value)] += 1
+            self._attempts[tool, attempt.endpoint, str(attempt.status or attempt.kind)] += 1
         if raised:
             return
         self._calls[tool, result.outcome.value] += 1

@@ -1,4 +1,4 @@
-"""The result of a call and of its attempts."""
+"""The result of a call: how it ended, what the program printed, and its attempts."""
 
 from __future__ import annotations
 
@@ -7,39 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt
 
 
 def new_call_id() -> str:
     """Return an id that no other call has, in any process."""
     return os.urandom(16).hex()
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One HTTP request made for a call."""
-
-    number: int
-    endpoint: str
-    outcome: Outcome
-    status: int | None
-    """The HTTP status, None if there was no answer."""
-    detail: str
-    may_have_run: bool
-    """True if this attempt may have executed the program."""
-    waited: float
-    """Seconds in the queue for the permit."""
-    seconds: float
-    """Seconds from sending the request to the end of the answer."""
-    after: float = 0.0
-    """Seconds from the beginning of the call to that of this attempt, which had its permit then."""
-    sent: int = 0
-    """Bytes of the request's body."""
-    received: int = 0
-    """Bytes of the answer's body that were read."""
-    retry_after: float | None = None
-    """Seconds that a refusal asked to wait."""
-    execution_time: float | None = None
-    """Seconds that the program ran, as the sandbox reports them."""
 
 
 @dataclass(slots=True)
@@ -50,6 +23,8 @@ class CallResult:
     outcome: Outcome
     message: str = ""
     """What went wrong, unless the program itself ended the call."""
+    problem: str | None = None
+    """What was wrong with arguments that could not be used, without quoting them."""
     stdout: str = ""
     stderr: str = ""
     return_code: int | None = None
@@ -69,10 +44,7 @@ class CallResult:
     @property
     def possible_executions(self) -> int:
         """How many times the program may have been executed."""
-        count = 0
-        for attempt in self.attempts:
-            count += attempt.may_have_run
-        return count
+        return sum(attempt.may_have_run for attempt in self.attempts)
 
     def metrics(self) -> dict[str, Any]:
         """Return the numbers a trainer needs, as plain values."""
@@ -81,13 +53,14 @@ class CallResult:
         executions, request_seconds, outcomes = 0, 0.0, []
         for attempt in attempts:  # one loop, where each comprehension would be a function more to call
             executions += attempt.may_have_run
-            request_seconds += attempt.seconds
-            outcomes.append(attempt.outcome._value_)
+            request_seconds += attempt.seconds or 0.0
+            outcomes.append(attempt.kind)
         return {
             "call_id": self.call_id,
             "outcome": self.outcome._value_,  # unlike `value`, not a function of Python
             "infrastructure": self.outcome.is_infrastructure,
             "message": self.message,
+            "problem": self.problem,
             "attempts": len(attempts),
             "possible_executions": executions,
             "permit_wait_s": self.waited,

@@ -147,7 +147,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             try:
                 program, remark = read_arguments(parameters, self.settings, self._languages)
             except BadArguments as error:
-                result.outcome, result.message = Outcome.BAD_ARGUMENTS, str(error)
+                result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
                 if self._call_log is not None:
                     self._call_log.malformed(call_id, error)
             else:

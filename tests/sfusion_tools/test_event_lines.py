@@ -10,7 +10,7 @@ import pytest
 
 from sfusion_tools.event_lines import LINE_OPENING, call_line
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.result import Attempt
+from sfusion_tools.record import Attempt
 
 BEGAN = 1763247764.106332
 
@@ -27,9 +27,16 @@ def line(*attempts: Attempt, call: str = "c1", began: float = BEGAN, outcome: An
 
 def test_a_line_has_all_that_is_known_of_the_call():
     refused = attempt(
-        outcome=Outcome.THROTTLED, status=429, waited=1.5, execution_time=None, retry_after=2.5, after=0.0, received=0
+        outcome=Outcome.THROTTLED,
+        status=429,
+        waited=1.5,
+        execution_time=None,
+        retry_after=2.5,
+        after=0.0,
+        received=0,
+        fault='a "rule"',
     )
-    text = line(refused, attempt(), more=',"code":"é"', fault='a "rule"')
+    text = line(refused, attempt(fault='a "rule"'), more=',"code":"é"')
     assert text.startswith(LINE_OPENING)
     assert text.endswith(b"\n")
     answered = {"sandbox": "http://10.0.0.1:8080", "outcome": "ok", "status": 200, "after": 0.125, "seconds": 0.25}
@@ -53,7 +60,7 @@ def test_a_line_has_all_that_is_known_of_the_call():
         ([attempt()], {"outcome": Outcome.CANCELLED}),
         ([attempt(retry_after=2.5)], {}),
         ([attempt(execution_time=None)], {}),
-        ([attempt()], {"fault": "slow"}),
+        ([attempt(fault="slow")], {}),
         ([attempt(), attempt()], {}),
         ([], {}),
     ],

@@ -11,10 +11,9 @@ from sfusion.fakes.faults import KINDS
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import ENDINGS, Call, fold_call
 
 PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
-
-_ENDINGS = ("returned", "cancelled", "lost")
 
 
 def attempt_of(event: Event) -> tuple[Any, ...]:
@@ -147,7 +146,7 @@ class Story:
                 story.called = event
                 if (mark := story.intent.get("mark")) is not None:
                     self._repeated.setdefault(mark, []).append(story)
-            elif event["event"] in _ENDINGS:
+            elif event["event"] in ENDINGS:
                 story.endings.append(event)
 
     def _repeating(self, event: Event) -> CallStory:
@@ -166,7 +165,7 @@ class Story:
         return {
             one["call"]: place
             for place, one in enumerate(self.journal.events)
-            if one["source"] == "world" and one["event"] in _ENDINGS
+            if one["source"] == "world" and one["event"] in ENDINGS
         }
 
     def _need(self, call: CallStory) -> tuple[float, ...]:
@@ -186,6 +185,17 @@ class Story:
         """Return the world's last event; None if the run was broken off."""
         found = self.of_world("ended")
         return found[-1] if found else None
+
+    @cached_property
+    def records(self) -> list[Call]:
+        """Return all calls in the order in which they began; what has no end stops with its worker or the journal.
+
+        A fault that strikes a connection names that in place of a call, which nobody knows yet.
+        """
+        last = self.journal.last_time
+        known = [one for one in self.calls.values() if any(event["event"] != "strike" for event in one.events)]
+        folded = [fold_call(one.call, one.events, last, self.deaths) for one in known]
+        return sorted(folded, key=lambda call: call.began)
 
     @cached_property
     def made(self) -> list[CallStory]:

@@ -10,7 +10,7 @@ import yaml
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import CannotWrite, JournalError, ScenarioError
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.journal import PAGE, Journal
 from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.runs.result import RunResult
 from sfusion.harness.lab.runs.tasks import Task
@@ -21,7 +21,7 @@ from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError
 
 _LARGEST_VERDICT = 50_000_000
-SCENARIO, VERDICT, PAGE = "scenario.yaml", "verdict.json", "report.html"
+SCENARIO, VERDICT = "scenario.yaml", "verdict.json"
 
 
 def write_run(result: RunResult, out: Path) -> Path:

@@ -13,7 +13,7 @@ from sfusion.harness.lab.journal import SHOWN, Event
 from sfusion.harness.lab.promises.output import cut_marks
 from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion_tools.errors import GuardTripped
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import OUTCOMES
 from sfusion_tools.sandbox.text import plain
 
 _NOT_THE_TOOLS = (
@@ -21,8 +21,6 @@ _NOT_THE_TOOLS = (
     *(sysconfig.get_path(name) for name in ("purelib", "platlib")),
     str(Path(asyncio.__file__).parents[1]),
 )
-
-_OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 
 
 @dataclass
@@ -80,7 +78,10 @@ def read_result(answer: Any) -> dict[str, Any]:
     response, reward, metrics = answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
     text = response if isinstance(response, str) else getattr(response, "text", None)
     reported = metrics if isinstance(metrics, dict) else {}
-    facts: dict[str, Any] = {"outcome": reported.get("outcome"), **_shown(text)}
+    facts: dict[str, Any] = {"outcome": reported.get("outcome")}
+    if isinstance(reported.get("problem"), str):
+        facts["problem"] = reported["problem"]
+    facts |= _shown(text)
     if (step := _number(reward)) is not None:
         facts["step_reward"] = step
     if "infrastructure" in reported:
@@ -104,7 +105,7 @@ def _shown(text: str | None) -> dict[str, Any]:
 def stated_in(extra_fields: Any) -> str | None:
     """Return the last outcome that a tool left where verl's trainer finds it; None if there is none."""
     if isinstance(extra_fields, str):
-        return extra_fields if extra_fields in _OUTCOMES else None
+        return extra_fields if extra_fields in OUTCOMES else None
     if isinstance(extra_fields, dict):
         extra_fields = list(extra_fields.values())
     elif not isinstance(extra_fields, list | tuple):

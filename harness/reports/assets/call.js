@@ -21,6 +21,11 @@ const phrases = {
   strike: (f) => `fault ${f.rule}${f.kind ? `: ${f.kind} in phase ${f.phase}` : ""}${f.code_ran ? ` (code ran: ${f.code_ran})` : ""}`,
   answered: (f) => `answered with HTTP ${f.status}${f.client_gone ? ", but the client had disconnected" : ""}`,
   unanswered: () => "never answered",
+  waiting: (f) => `waited ${seconds(f.seconds)} for a permit`,
+  attempt: (f, n) => `attempt ${n}: ${f.outcome}${f.status ? ` (HTTP ${f.status})` : ""} after ${seconds(f.seconds)}${f.rule ? `, fault ${f.rule}` : ""}`,
+  running: (f) => `the server worked on it for ${seconds(f.seconds)}`,
+  pause: (f) => `paused for ${seconds(f.seconds)}`,
+  ended: (f) => `ended: ${f.outcome}`,
 };
 const phrased = new Set([
   "waited", "outcome", "status", "seconds", "asked", "executions", "in_flight", "rule", "kind", "phase", "code_ran", "client_gone", "path", "intent", "chars", "infrastructure", "allowed", "raised",
@@ -45,7 +50,7 @@ const eventLine = (data, row, start, previous) => {
   const phrase = phrases[event];
   const line = make("li", {});
   if (event === "strike") line.className = "strike";
-  if (previous && previous[3] !== attempt && attempt > 1 && event === "attempt_started") line.classList.add("retry");
+  if (previous && previous[3] !== attempt && attempt > 1 && ["attempt_started", "attempt"].includes(event)) line.classList.add("retry");
   const dot = make("i", {});
   if (fields.outcome) dot.style.setProperty("--swatch", `var(--${fields.outcome})`);
   else if (event === "strike") dot.style.setProperty("--swatch", "var(--event)");

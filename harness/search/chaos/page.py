@@ -8,8 +8,8 @@ from os.path import relpath
 from pathlib import Path
 from urllib.parse import quote
 
+from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.lab.runs import RunResult
-from sfusion.harness.lab.runs.directory import PAGE
 from sfusion.harness.reports import html
 from sfusion.harness.search.chaos.rounds import Round
 

@@ -10,7 +10,6 @@ from sfusion.harness.lab.figures import RunFigures, figures_of
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.reports.calls import UNFINISHED
 
 _RANKS = {"held": 0, "not_applicable": 0, "unknown": 1, "broken": 2}
 FIGURES = ("throughput", "seconds", "p50", "p95", "p99", "wait_p50", "wait_p95", "attempts", "refused", "wasted")
@@ -104,9 +103,9 @@ def _rank_change(change: RunChange) -> int:
 
 def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
     """Compare two runs; they need not be of the same scenario."""
-    old, new = figures_of(before.journal.events), figures_of(after.journal.events)
+    old, new = figures_of(before.journal), figures_of(after.journal)
     stories = Story(before.journal), Story(after.journal)
-    ends = [{call: _outcome(one.endings) for call, one in story.calls.items()} for story in stories]
+    ends = [{call.call: call.kind for call in story.records} for story in stories]
     texts = [{call: _text(one.returned) for call, one in story.calls.items()} for story in stories]
     exact = before.deterministic and after.deterministic
     return RunComparison(
@@ -153,12 +152,6 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _numbers(figures: RunFigures) -> dict[str, float]:
     return {name: getattr(figures, name) for name in FIGURES}
-
-
-def _outcome(endings: Sequence[Event]) -> str:
-    if not endings:
-        return UNFINISHED
-    return str(endings[-1].get("outcome") or endings[-1]["event"])
 
 
 def _text(returned: Event | None) -> str | None:

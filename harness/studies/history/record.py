@@ -37,7 +37,7 @@ class HistoryRecord:
 
     @classmethod
     def of_result(cls, result: RunResult, *, run: int, now: datetime, commit: str) -> HistoryRecord:
-        figures = figures_of(result.journal.events).as_dict()
+        figures = figures_of(result.journal).as_dict()
         return cls(
             run,
             now.astimezone(UTC).isoformat(timespec="seconds"),

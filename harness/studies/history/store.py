@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption, CannotWrite, JournalError
 from sfusion.harness.folder_lock import lock_folder
-from sfusion.harness.lab.runs.directory import PAGE, SCENARIO, VERDICT, write_run
+from sfusion.harness.lab.journal import PAGE
+from sfusion.harness.lab.runs.directory import SCENARIO, VERDICT, write_run
 from sfusion.harness.lab.runs.result import RunResult
 from sfusion.harness.lab.scenarios.library import JOURNAL
 from sfusion.harness.studies.history.record import HistoryRecord

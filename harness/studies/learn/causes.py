@@ -1,18 +1,135 @@
-"""Why calls failed or took longer, in the order of what it cost."""
+"""Why calls failed or took longer, in the order of what it cost: also waits for permits, and waves of other ends."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sfusion.harness.studies.learn.attempts import TimedAttempt, outcome_of
 from sfusion.harness.studies.learn.distributions import rounded
-from sfusion.harness.studies.learn.failures import FailureFit
-from sfusion.harness.studies.learn.permits import PermitWaits
-from sfusion.harness.studies.learn.programs import ProgramFit
+from sfusion.harness.studies.learn.failures import FailureFit, bursts
+from sfusion.harness.studies.learn.in_flight import InFlight
+from sfusion.harness.studies.learn.load import ProgramFit
 from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
-from sfusion.harness.studies.learn.waves import Wave
+from sfusion_tools.outcome import FAILURES
+from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
+
+_NOTICED = 0.02
+"""Seconds from which on a wait is one."""
+_MANY = 0.05
+"""The share of requests from which on waits say more about the limit than the most that were ever in flight."""
+_SERIOUS = 0.2
+_LONG_WAIT = 0.1
+"""Seconds for each request from which on waiting matters as much as failing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermitWaits:
+    """How many requests the client lets through at a time, and what that cost."""
+
+    limit: int
+    waited: int
+    of: int
+    median: float
+    share: float
+    """The share of the time of all requests and their waits."""
+    each: float
+    """Seconds of waiting for each request, on average."""
+    without: int = 0
+    """Calls that waited and got none."""
+
+    @property
+    def evidence(self) -> str:
+        requests = counted(self.of, "request")
+        waited = (
+            f"{self.waited:,} of {requests} waited for a permit, {self.median:.3g} s each, with {self.limit} in flight"
+        )
+        return f"{waited}; {counted(self.without, 'call')} got none" if self.without else waited
+
+    @property
+    def says(self) -> str:
+        return (
+            f"limited by the client's own rate_limit {self.limit}: {self.share:.0%} of the time is waits for a permit"
+        )
+
+    @property
+    def is_serious(self) -> bool:
+        return self.share >= _SERIOUS
+
+    @property
+    def weight(self) -> float:
+        return self.share * min(1.0, self.each / _LONG_WAIT)
+
+
+def find_permit_waits(requests: Sequence[TimedAttempt], in_vain: Sequence[float] = ()) -> PermitWaits | None:
+    """None if nothing waited; calls that got no permit waited ``in_vain``."""
+    waits = [one.attempt.waited for one in requests if one.attempt.waited > _NOTICED]
+    if not waits and not in_vain:
+        return None
+    busy = InFlight((one.began, one.ended) for one in requests)
+    waiting = InFlight((one.began - one.attempt.waited, one.began) for one in requests if one.attempt.waited > _NOTICED)
+    # A client may notice an end after the next beginning, so for a moment there seem to be more than the limit.
+    limit = busy.lasting_peak_while(waiting) if len(waits) >= _MANY * len(requests) else busy.peak
+    total, spent = sum(waits) + sum(in_vain), sum(one.seconds for one in requests)
+    return PermitWaits(
+        max(limit, 1),
+        len(waits),
+        len(requests),
+        statistics.median(waits or in_vain),
+        total / (total + spent),
+        total / max(len(requests), 1),
+        len(in_vain),
+    )
+
+
+_TIMES_DENSER = 1.5
+_CLEAR = 15.0
+DIFFERENT = 0.1
+"""By how much of all calls a share must differ to be more than another batch of tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """A time in which more calls ended in one way than otherwise."""
+
+    outcome: str
+    says: str
+    evidence: str
+    weight: float
+    """The share of all calls that ended so because of it."""
+
+
+def find_waves(calls: Sequence[Call]) -> tuple[Wave, ...]:
+    """``calls`` are in the order in which they began."""
+    if not all(call.timed for call in calls):
+        return ()
+    ended = [(call, outcome) for call in calls if (outcome := outcome_of(call)) is not None]
+    # Failures of requests are looked for among the requests.
+    told = {outcome for call, outcome in ended if outcome not in FAILURES or not call.attempts} - {"ok"}
+    return tuple(wave for outcome in sorted(told) for wave in _waves(ended, outcome))
+
+
+def _waves(ended: Sequence[tuple[Call, str]], outcome: str) -> Iterator[Wave]:
+    flags = [one == outcome for _, one in ended]
+    found = bursts(flags, _TIMES_DENSER, _CLEAR)
+    outside = len(flags) - sum(last - first for first, last in found)
+    usual = (sum(flags) - sum(sum(flags[first:last]) for first, last in found)) / max(outside, 1)
+    for first, last in found:
+        hit, count = sum(flags[first:last]), last - first
+        if hit / count - usual < DIFFERENT:
+            continue
+        start = ended[0][0].began
+        since, until = ended[first][0].began - start, ended[last - 1][0].began - start
+        when = f"since {since:.4g} s" if last == len(flags) else f"from {since:.4g} s to {until:.4g} s"
+        says = f"{hit / count:.0%} {outcome} instead of {usual:.0%} {when}"
+        evidence = (
+            f"{hit:,} of {counted(count, 'call')} in that time, {usual * outside:.0f} of {outside:,} otherwise; "
+            "the scenario mixes them over its whole time"
+        )
+        yield Wave(outcome, says, evidence, (hit - usual * count) / len(flags))
+
 
 _SMALLEST = 0.005
 """The share of what it cost up to which a cause is not worth a line beside others."""

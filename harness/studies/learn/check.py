@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.runs.runner import run_scenario
-from sfusion.harness.studies.learn.course import compare_courses
-from sfusion.harness.studies.learn.figures import Comparison, compare
+from sfusion.harness.studies.learn.figures import Comparison, compare, compare_courses
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look.journal_records import journal_records
 
 _RARE = 4
 _NEARLY = 0.7
@@ -37,7 +36,7 @@ class Checked:
 def check(learned: Learned, text: str) -> Checked:
     """Play the scenario that was learned; ``text`` is its YAML."""
     (result,) = run_scenario(text, check=False)
-    calls = sorted(journal_records(result.journal.events), key=lambda call: call.began)
+    calls = Story(result.journal).records
     broken = tuple(f"{one.promise}: {one.sentence}" for one in result.verdicts if one.state in ("broken", "unknown"))
     if not calls:
         return Checked((), None, False, result.ok, broken, learned.figures.is_enough)

@@ -38,7 +38,7 @@ from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.figures import FEWEST
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion.harness.studies.learn.survey import Survey, Window, sample
-from sfusion.harness.studies.look import LoggedCall, LogReader
+from sfusion.harness.studies.look import Call, LogReader
 from sfusion.harness.studies.look.reading import UnreadableLines
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
@@ -97,10 +97,10 @@ def learn_from_logs(
 
 def _read(
     logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter, unreadable: UnreadableLines
-) -> tuple[list[LoggedCall], Window]:
+) -> tuple[list[Call], Window]:
     """Read a log once if all of it is learned from, else twice: first to see which part, then that part."""
     survey = Survey()
-    calls: list[LoggedCall] = []
+    calls: list[Call] = []
     for record in _watched(reader, shown, "reading"):
         survey.add(record)
         if survey.calls <= most:
@@ -120,7 +120,7 @@ def _read(
     return sample(again, window, most), window
 
 
-def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[LoggedCall]:
+def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[Call]:
     for number, record in enumerate(reader, 1):
         if number % _EVERY == 0:
             note = f"{label}: {number:,} calls"
@@ -145,7 +145,7 @@ def _refuse_bad_name(name: str | None, text: str) -> None:
         raise BadOption(f"--name {name}: {error}") from None
 
 
-def _origin(logs: Sequence[Path], window: Window, calls: Sequence[LoggedCall]) -> str:
+def _origin(logs: Sequence[Path], window: Window, calls: Sequence[Call]) -> str:
     files = ", ".join(path.name for path in logs[:3]) + (", ..." if len(logs) > 3 else "")
     first, last = (datetime.fromtimestamp(one, UTC) for one in (calls[0].began, calls[-1].began))
     when = f"{first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC" if first.year > 1970 else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion.harness.studies.learn.attempts import Known, LoggedRequest
+from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import fit, rounded
 from sfusion_tools.wording import counted
 
@@ -51,7 +51,7 @@ class FailureFit:
 
 
 def find_failures(
-    requests: Sequence[LoggedRequest], explained: frozenset[int], usual: float, known: Known
+    requests: Sequence[TimedAttempt], explained: frozenset[int], usual: float, known: Known
 ) -> list[FailureFit]:
     """Return the failures that nothing else explains; ``usual`` is the median of seconds of an answer."""
     seen = [place for place, one in enumerate(requests) if one.ending != "unknown"]
@@ -59,7 +59,7 @@ def find_failures(
     for place in seen:
         one = requests[place]
         if one.ending != "answered" and place not in explained:
-            status = one.record.status if one.ending == "status" else None
+            status = one.attempt.status if one.ending == "status" else None
             families.setdefault((one.ending, status), []).append(place)
     found: list[FailureFit] = []
     for family, places in sorted(families.items(), key=lambda item: -len(item[1])):
@@ -71,7 +71,7 @@ def find_failures(
 
 
 def _ordered_fits(
-    requests: Sequence[LoggedRequest], seen: list[int], family: Family, places: list[int]
+    requests: Sequence[TimedAttempt], seen: list[int], family: Family, places: list[int]
 ) -> Iterator[FailureFit]:
     failed = set(places)
     what, phase = _what(family, [requests[place] for place in places], 0.0)
@@ -91,7 +91,7 @@ def _ordered_fits(
 
 
 def _fits(
-    requests: Sequence[LoggedRequest],
+    requests: Sequence[TimedAttempt],
     seen: list[int],
     family: Family,
     places: list[int],
@@ -154,7 +154,7 @@ def _steady(family: Family, failed: int, of: int, what: dict[str, Any], phase: s
     return FailureFit("rate", family, failed, of, what, phase, says, evidence)
 
 
-def _is_outage(requests: Sequence[LoggedRequest], hit: Sequence[int], of: Sequence[int]) -> bool:
+def _is_outage(requests: Sequence[TimedAttempt], hit: Sequence[int], of: Sequence[int]) -> bool:
     """True if nearly all failed, and either many did or some time passed between the first and the last."""
     if len(hit) < _ALL * len(of):
         return False
@@ -170,7 +170,7 @@ def _lasting(start: float, end: float) -> str:
     )
 
 
-def _answered_within(requests: Sequence[LoggedRequest], places: Sequence[int], start: float, end: float) -> list[int]:
+def _answered_within(requests: Sequence[TimedAttempt], places: Sequence[int], start: float, end: float) -> list[int]:
     return [
         place
         for place in places
@@ -233,7 +233,7 @@ def _likelihood(hit: int, count: int) -> float:
     return hit * math.log(share) + (count - hit) * math.log(1 - share)
 
 
-def _silence(requests: Sequence[LoggedRequest], hit: list[int], usual: float) -> tuple[float, float]:
+def _silence(requests: Sequence[TimedAttempt], hit: list[int], usual: float) -> tuple[float, float]:
     """When a server that gave no answers stopped and began again to give them."""
     start = requests[hit[0]].began
     last = max(requests[place].began for place in hit)
@@ -243,14 +243,14 @@ def _silence(requests: Sequence[LoggedRequest], hit: list[int], usual: float) ->
     return start, max(again - usual, start + 0.001, last)
 
 
-def _what(family: Family, failed: Sequence[LoggedRequest], usual: float) -> tuple[dict[str, Any], str | None]:
+def _what(family: Family, failed: Sequence[TimedAttempt], usual: float) -> tuple[dict[str, Any], str | None]:
     """The fault, and its phase: how long the failures took tells whether the program had run."""
     ending, status = family
     if ending == "hang":
         return {"hang": True}, None
     if ending == "bad_response":
         return {"malformed": "json"}, None
-    took = [one.seconds for one in failed if one.record.seconds is not None]
+    took = [one.seconds for one in failed if one.attempt.seconds is not None]
     middle = statistics.median(took) if took else 0.0
     phase, delay = None, {}
     if middle > max(0.01, 0.2 * usual):
@@ -262,7 +262,7 @@ def _what(family: Family, failed: Sequence[LoggedRequest], usual: float) -> tupl
         return {"reset": True, **delay}, phase
     if ending == "sandbox_error":
         return {"sandbox_error": True, **delay}, phase
-    asked = [one.record.retry_after for one in failed if one.record.retry_after is not None]
+    asked = [one.attempt.retry_after for one in failed if one.attempt.retry_after is not None]
     retry_after = {"retry_after": rounded(statistics.median(asked))} if len(asked) > len(failed) / 2 else {}
     return {"status": status, **retry_after, **delay}, phase
 

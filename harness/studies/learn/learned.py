@@ -7,20 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sfusion.harness.studies.learn.arrivals import LoadFit, find_load
-from sfusion.harness.studies.learn.attempts import known_of, requests_of, seconds_of
-from sfusion.harness.studies.learn.call_limits import find_call_limits, without_cut
-from sfusion.harness.studies.learn.causes import Cause, find_causes
-from sfusion.harness.studies.learn.client_settings import Noted, client_settings
-from sfusion.harness.studies.learn.clocks import with_one_clock
-from sfusion.harness.studies.learn.course import Course, course_of
+from sfusion.harness.studies.learn.attempts import known_of, requests_of, seconds_of, with_one_clock
+from sfusion.harness.studies.learn.causes import Cause, find_causes, find_permit_waits, find_waves
+from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
 from sfusion.harness.studies.learn.distributions import Fit, fit
-from sfusion.harness.studies.learn.figures import Figures, figures_of
-from sfusion.harness.studies.learn.permits import find_permit_waits
-from sfusion.harness.studies.learn.programs import ProgramFit, find_programs
+from sfusion.harness.studies.learn.figures import Course, Figures, course_of, figures_of
+from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
 from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
-from sfusion.harness.studies.learn.waves import find_waves
-from sfusion.harness.studies.look.record import LoggedCall
+from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
 _MOST_WORKERS = 64
@@ -57,7 +51,7 @@ class Learned:
         return self.causes[0].kind if self.causes else "none"
 
 
-def learn(calls: Sequence[LoggedCall]) -> Learned:
+def learn(calls: Sequence[Call]) -> Learned:
     """Learn from calls, which are not empty and in the order in which they began.
 
     Where both sides of the same traffic are logged, the client's side says more.
@@ -67,7 +61,7 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
     start = calls[0].began
     end = max(
         *(call.began + (seconds_of(call) or 0.0) for call in calls),
-        *(one.began + (one.seconds or 0.0) for call in calls for one in call.attempts),
+        *(call.began + one.after + (one.seconds or 0.0) for call in calls for one in call.attempts),
         start,
     )
     limits = find_call_limits(calls)
@@ -96,18 +90,18 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         remarks=(
             *([clocks] if clocks else []),
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
-            *_remarks(calls, figures, len({one.record.sandbox for one in requests})),
+            *_remarks(calls, figures, len({one.attempt.endpoint for one in requests})),
             *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
         ),
     )
 
 
-def _cancel(calls: Sequence[LoggedCall]) -> tuple[float, Fit] | None:
+def _cancel(calls: Sequence[Call]) -> tuple[float, Fit] | None:
     after = [took for call in calls if call.outcome == "cancelled" and (took := seconds_of(call)) is not None]
     return (len(after) / len(calls), fit(after)) if after else None
 
 
-def _remarks(calls: Sequence[LoggedCall], figures: Figures, labels: int) -> list[str]:
+def _remarks(calls: Sequence[Call], figures: Figures, labels: int) -> list[str]:
     remarks: list[str] = []
     if len(calls) < 50:
         remarks.append(f"{counted(len(calls), 'call')} only: every number here is rough")

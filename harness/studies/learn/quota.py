@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion.harness.studies.learn.attempts import Known, LoggedRequest
+from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion_tools.wording import counted
@@ -34,13 +34,13 @@ class QuotaFit:
     """Places of the refused requests in the sample."""
 
 
-def find_quota(requests: Sequence[LoggedRequest], known: Known) -> QuotaFit | None:
+def find_quota(requests: Sequence[TimedAttempt], known: Known) -> QuotaFit | None:
     """Return the limit that explains the refusals; None if there are few, or if they came at any load."""
     if known == "order":
         return None
     for status in REFUSALS:
         refused = frozenset(
-            place for place, one in enumerate(requests) if one.ending == "status" and one.record.status == status
+            place for place, one in enumerate(requests) if one.ending == "status" and one.attempt.status == status
         )
         if _FEWEST <= len(refused) < len(requests):
             found = _in_flight(requests, refused, status) if known == "durations" else None
@@ -50,7 +50,7 @@ def find_quota(requests: Sequence[LoggedRequest], known: Known) -> QuotaFit | No
     return None
 
 
-def _in_flight(requests: Sequence[LoggedRequest], refused: frozenset[int], status: int) -> QuotaFit | None:
+def _in_flight(requests: Sequence[TimedAttempt], refused: frozenset[int], status: int) -> QuotaFit | None:
     admitted = [one for place, one in enumerate(requests) if place not in refused]
     busy = InFlight((one.began, one.ended) for one in admitted)
     # A refusal is decided when it is answered, and that is quick.
@@ -85,7 +85,7 @@ def _queue_model(workers: int, waiting: int, status: int, retry_after: float | N
     return model if retry_after is None else {**model, "retry_after": rounded(retry_after)}
 
 
-def _per_second(requests: Sequence[LoggedRequest], refused: frozenset[int], status: int) -> QuotaFit | None:
+def _per_second(requests: Sequence[TimedAttempt], refused: frozenset[int], status: int) -> QuotaFit | None:
     starts = [one.began for place, one in enumerate(requests) if place not in refused]
     asked = _retry_after(requests, refused, steady=True)
     times = sorted(requests[place].began for place in refused)
@@ -114,20 +114,18 @@ def _per_second(requests: Sequence[LoggedRequest], refused: frozenset[int], stat
     )
 
 
-def _refused_with_tokens(requests: Sequence[LoggedRequest], refused: frozenset[int], rate: float, burst: int) -> int:
+def _refused_with_tokens(requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int) -> int:
     levels = _levels(requests, refused, rate, burst)
     return sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
 
 
-def _admitted_without_tokens(
-    requests: Sequence[LoggedRequest], refused: frozenset[int], rate: float, burst: int
-) -> int:
+def _admitted_without_tokens(requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int) -> int:
     levels = _levels(requests, refused, rate, burst)
     return sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
 
 
 def _levels(
-    requests: Sequence[LoggedRequest], refused: frozenset[int], rate: float, burst: int
+    requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int
 ) -> Iterator[tuple[float, bool]]:
     """The tokens that a bucket of this rate would have had at each request, corrected by what it did."""
     tokens, at = float(burst), requests[0].began
@@ -151,15 +149,19 @@ def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None,
     return best
 
 
-def _retry_after(requests: Sequence[LoggedRequest], refused: frozenset[int], *, steady: bool = False) -> float | None:
+def _retry_after(requests: Sequence[TimedAttempt], refused: frozenset[int], *, steady: bool = False) -> float | None:
     """What most refusals asked for; None if they asked for nothing, or where it must be ``steady`` and is not."""
-    asked = [one for place in refused if (one := requests[place].record.retry_after) is not None]
+    asked = [one for place in refused if (one := requests[place].attempt.retry_after) is not None]
     if steady and asked and max(asked) > 1.2 * min(asked):
         return None
     return statistics.median(asked) if len(asked) > len(refused) / 2 else None
 
 
-def _running_peak(admitted: Sequence[LoggedRequest]) -> int | None:
+def _running_peak(admitted: Sequence[TimedAttempt]) -> int | None:
     """How many programs ran at once, where the sandbox reports how long they ran."""
-    spans = [(one.ended - one.record.run_seconds, one.ended) for one in admitted if one.record.run_seconds is not None]
+    spans = [
+        (one.ended - one.attempt.execution_time, one.ended)
+        for one in admitted
+        if one.attempt.execution_time is not None
+    ]
     return InFlight(spans).lasting_peak if len(spans) > len(admitted) / 2 else None

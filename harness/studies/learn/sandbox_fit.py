@@ -2,17 +2,70 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sfusion.harness.studies.learn.attempts import Known, LoggedRequest
+from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import Fit, added_delay, sample_distance
 from sfusion.harness.studies.learn.failures import FailureFit, find_failures
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
-from sfusion.harness.studies.learn.slowness import Slowness
-from sfusion.harness.studies.learn.slowness_fit import find_slowness
+from sfusion.harness.studies.learn.slowness import SHORTEST, Slowness, rank_correlation
+from sfusion.harness.studies.learn.slowness_by_load import find_contention, find_waiting_line
+from sfusion.harness.studies.learn.slowness_by_time import find_degradation, find_slow_spell
+
+_FEWEST = 40
+_GAIN = 0.93
+"""A cause is named if it leaves at most this share of the spread of the durations."""
+_GAIN_OF_A_SPELL = 0.9
+"""The same, of a stretch of time, of which there are many to choose from."""
+_EVEN = 0.02
+
+
+def find_slowness(
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], timed_out: Sequence[TimedAttempt]
+) -> Slowness:
+    """Compare the explanations by the spread of durations that each leaves, and return the best one."""
+    durations = [max(one.seconds, SHORTEST) for one in answered]
+    plain = Slowness("none", tuple(durations), tuple(range(len(answered))), tuple(map(math.log, durations)))
+    if len(answered) < _FEWEST or plain.spread < _EVEN:
+        return plain
+    line = find_waiting_line(answered, everything)
+    if line is not None:
+        return line
+    by_time = find_degradation(answered, durations, timed_out)
+    if by_time is not None and by_time.spread >= _GAIN * plain.spread:
+        by_time = None
+    spell = find_slow_spell(answered, durations)
+    if spell is not None and spell.spread < (_GAIN_OF_A_SPELL * plain.spread if by_time is None else by_time.spread):
+        by_time = spell
+    by_load = find_contention(answered, everything, durations)
+    if by_load is None or by_load.spread >= _GAIN * plain.spread:
+        return by_time or plain
+    return by_load if by_time is None else _load_or_time(answered, everything, by_load, by_time)
+
+
+def _load_or_time(
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], by_load: Slowness, by_time: Slowness
+) -> Slowness:
+    """Where answers are slow, more requests are in flight, and the other way round: which one was first?
+
+    If load is the cause, durations depend on it also at times that are equally slow. If time is, they depend on time
+    also where the load is the same.
+    """
+    busy = InFlight((one.began, one.ended) for one in everything)
+    clear = max(0.15, 3 / math.sqrt(len(answered)))
+    load_matters = rank_correlation([busy.at(one.began) for one in answered], by_time.left) > clear
+    durations = (max(one.seconds, SHORTEST) for one in answered)
+    expected = [math.log(took) - left for took, left in zip(durations, by_time.left, strict=True)]
+    time_matters = rank_correlation(expected, by_load.left) > clear
+    if load_matters != time_matters:
+        return by_load if load_matters else by_time
+    best, other = sorted((by_load, by_time), key=lambda one: one.spread)
+    return replace(best, evidence=f"{best.evidence}; this log does not tell it from {other.kind.replace('_', ' ')}")
+
 
 MOST_SANDBOXES = 64
 ENDED_EARLY = ("compile_error", "program_timeout")
@@ -37,21 +90,21 @@ class SandboxFit:
     """What it takes longer than the other sandboxes."""
 
 
-def find_sandboxes(requests: Sequence[LoggedRequest], known: Known) -> tuple[SandboxFit, ...]:
-    by_label: dict[str, list[LoggedRequest]] = {}
+def find_sandboxes(requests: Sequence[TimedAttempt], known: Known) -> tuple[SandboxFit, ...]:
+    by_label: dict[str, list[TimedAttempt]] = {}
     for one in requests:
-        by_label.setdefault(one.record.sandbox, []).append(one)
+        by_label.setdefault(one.attempt.endpoint, []).append(one)
     labels = sorted(by_label, key=lambda label: (-len(by_label[label]), label))[:MOST_SANDBOXES]
     found = [_sandbox(label, by_label[label], known) for label in sorted(labels)]
     return tuple(_compared(found)) or (_sandbox("", [], known),)
 
 
-def _sandbox(label: str, requests: Sequence[LoggedRequest], known: Known) -> SandboxFit:
+def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> SandboxFit:
     quota = find_quota(requests, known)
     timed = [
-        one for one in requests if known == "durations" and one.ending == "answered" and one.record.seconds is not None
+        one for one in requests if known == "durations" and one.ending == "answered" and one.attempt.seconds is not None
     ]
-    answered = [one for one in timed if one.record.outcome not in ENDED_EARLY]
+    answered = [one for one in timed if one.attempt.outcome not in ENDED_EARLY]
     timed_out = [one for one in requests if one.ending == "hang"]
     refused = quota.refused if quota is not None else frozenset()
     inside = [one for place, one in enumerate(requests) if place not in refused]
@@ -63,15 +116,15 @@ def _sandbox(label: str, requests: Sequence[LoggedRequest], known: Known) -> San
         slowness = find_slowness(answered, inside, timed_out)
         failures = _failures(requests, inside, refused, slowness, known)
     base = tuple(
-        (answered[place].record.outcome, seconds) for place, seconds in zip(slowness.kept, slowness.base, strict=True)
+        (answered[place].attempt.outcome, seconds) for place, seconds in zip(slowness.kept, slowness.base, strict=True)
     )
-    base += tuple((one.record.outcome, one.seconds) for one in timed if one.record.outcome in ENDED_EARLY)
+    base += tuple((one.attempt.outcome, one.seconds) for one in timed if one.attempt.outcome in ENDED_EARLY)
     return SandboxFit(label, len(requests), quota, slowness, tuple(failures), base)
 
 
 def _failures(
-    requests: Sequence[LoggedRequest],
-    inside: Sequence[LoggedRequest],
+    requests: Sequence[TimedAttempt],
+    inside: Sequence[TimedAttempt],
     refused: frozenset[int],
     slowness: Slowness,
     known: Known,

@@ -6,10 +6,11 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sfusion.harness.studies.learn.attempts import has_trouble, joined, outcome_of, seconds_of
-from sfusion.harness.studies.learn.waves import DIFFERENT
-from sfusion.harness.studies.look.record import LoggedCall
+from sfusion.harness.studies.learn.causes import DIFFERENT
+from sfusion_tools.record import Call
 
 _MOST_BUCKETS = 4096
 _PAUSE = 600.0
@@ -49,12 +50,11 @@ class Window:
     def is_whole(self) -> bool:
         return self.calls == self.of
 
-    def holds(self, record: LoggedCall) -> bool:
+    def holds(self, record: Call) -> bool:
         return self.start <= record.began < self.end
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
+class _Counts(NamedTuple):
     calls: int = 0
     troubled: int = 0
     timed: int = 0
@@ -65,13 +65,7 @@ class _Counts:
     """Calls without trouble that did not end ok: program_error, cancelled, ..."""
 
     def plus(self, other: _Counts, sign: int = 1) -> _Counts:
-        return _Counts(
-            self.calls + sign * other.calls,
-            self.troubled + sign * other.troubled,
-            self.timed + sign * other.timed,
-            self.logs + sign * other.logs,
-            self.otherwise + sign * other.otherwise,
-        )
+        return _Counts._make(mine + sign * its for mine, its in zip(self, other, strict=True))
 
     @property
     def mean(self) -> float:
@@ -127,7 +121,7 @@ class Survey:
         self._width = 1.0
         self._buckets: dict[int, _Counts] = {}
 
-    def add(self, record: LoggedCall) -> None:
+    def add(self, record: Call) -> None:
         trouble = has_trouble(record)
         self.calls += 1
         self.troubled += trouble
@@ -219,7 +213,7 @@ def _with_change(parts: list[_Part], worst: _Part, usual: _Usual) -> _Part:
     return earlier[-1] if earlier else later[0] if later else worst
 
 
-def survey(records: Iterable[LoggedCall]) -> Survey:
+def survey(records: Iterable[Call]) -> Survey:
     """Read a log once."""
     made = Survey()
     for record in records:
@@ -227,7 +221,7 @@ def survey(records: Iterable[LoggedCall]) -> Survey:
     return made
 
 
-def sample(records: Iterable[LoggedCall], window: Window, most: int) -> list[LoggedCall]:
+def sample(records: Iterable[Call], window: Window, most: int) -> list[Call]:
     """Return the calls of a window, in the order in which they began; a bucket too full for ``most`` is cut."""
     inside = itertools.islice((record for record in records if window.holds(record)), most)
     return joined(inside)

@@ -1,8 +1,8 @@
-"""Logs of production: read into one form, whatever wrote them."""
+"""Logs of production: read into calls, whatever wrote them."""
 
 from __future__ import annotations
 
 from sfusion.harness.studies.look.reading import LogReader, read_records
-from sfusion.harness.studies.look.record import LoggedAttempt, LoggedCall
+from sfusion_tools.record import Attempt, Call
 
-__all__ = ["LogReader", "LoggedAttempt", "LoggedCall", "read_records"]
+__all__ = ["Attempt", "Call", "LogReader", "read_records"]

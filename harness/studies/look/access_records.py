@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import lru_cache
 
-from sfusion.harness.studies.look.journal_records import outcome_of_status
-from sfusion.harness.studies.look.record import LoggedAttempt, LoggedCall
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt, Call
 
 _NGINX = re.compile(
     r"^(?P<client>\S+) \S+ .*?\[(?P<time>\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "
@@ -41,7 +41,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _LONGEST = 10_000
 
 
-def access_records(line: bytes, number: int) -> tuple[LoggedCall, ...] | None:
+def access_records(line: bytes, number: int) -> tuple[Call, ...] | None:
     """Return the request of a line, nothing if that is not a call, such as a ping; None for other lines.
 
     ``number`` stands for the time where the line has none.
@@ -63,39 +63,37 @@ def access_records(line: bytes, number: int) -> tuple[LoggedCall, ...] | None:
         return ()
     status, at = int(found["status"]), _stamp(start)
     began, timed = (float(number), False) if at is None else (at, True)
-    attempt = LoggedAttempt(began, None, status=status, outcome=outcome_of_status(status))
-    return (LoggedCall("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed),)
+    attempt = Attempt(1, status=status, outcome=Outcome.of_status(status))
+    return (Call("", began, None, "access", attempt.outcome, attempts=[attempt], timed=timed),)
 
 
-def _nginx_record(found: re.Match[str], ended: float) -> LoggedCall:
+def _nginx_record(found: re.Match[str], ended: float) -> Call:
     rest = _QUOTED.sub("", found["rest"])
     took = _NAMED_TIME.search(rest) or _BARE_TIME.search(rest)
     # nginx writes the time at which the request ended.
     seconds = None if took is None else float(took[1])
     began, status = ended - (seconds or 0.0), int(found["status"])
-    outcome, upstreams = outcome_of_status(status), _parts(_NAMED_UPSTREAMS, _BARE_UPSTREAMS, rest) or [""]
-    size = None if found["size"] == "-" else int(found["size"][:15])
-    last = LoggedAttempt(began, seconds, upstreams[-1], status, outcome, received=size)
-    attempts = (last,) if len(upstreams) == 1 else _tried(last, upstreams, rest)
-    return LoggedCall("", began, seconds, "access", outcome, attempts=attempts)
+    upstreams = _parts(_NAMED_UPSTREAMS, _BARE_UPSTREAMS, rest) or [""]
+    size = 0 if found["size"] == "-" else int(found["size"][:15])
+    last = Attempt(len(upstreams), upstreams[-1], Outcome.of_status(status), status, seconds=seconds, received=size)
+    attempts = [*_tried_before(last, upstreams, rest), last]
+    return Call("", began, seconds, "access", last.outcome, attempts=attempts)
 
 
-def _tried(last: LoggedAttempt, upstreams: list[str], rest: str) -> tuple[LoggedAttempt, ...]:
-    """Return an attempt for each upstream; nginx tries the next one only if it got no usable answer."""
-    statuses = _parts(_NAMED_STATUSES, _BARE_STATUSES, rest)
-    times = _parts(_NAMED_TIMES, _BARE_TIMES, rest)
+def _tried_before(last: Attempt, upstreams: list[str], rest: str) -> Iterator[Attempt]:
+    """Yield an attempt for each upstream but the last; nginx tries the next one only if it got no usable answer."""
+    if len(upstreams) == 1:
+        return
     unknown = ["-"] * len(upstreams)
-    if len(statuses) != len(upstreams):
-        statuses = unknown
-    if len(times) != len(upstreams):
-        times = unknown
-    attempts, began = [], last.began
-    for upstream, code, took in zip(upstreams[:-1], statuses, times, strict=False):
+    statuses, times = _parts(_NAMED_STATUSES, _BARE_STATUSES, rest), _parts(_NAMED_TIMES, _BARE_TIMES, rest)
+    statuses = statuses if len(statuses) == len(upstreams) else unknown
+    times = times if len(times) == len(upstreams) else unknown
+    for number, (upstream, code, took) in enumerate(zip(upstreams[:-1], statuses, times, strict=False), 1):
         status, seconds = (None if code == "-" else int(code)), (None if took == "-" else float(took))
-        attempts.append(LoggedAttempt(began, seconds, upstream, status, outcome_of_status(status)))
-        began += seconds or 0.0
-    seconds = last.seconds if times[-1] == "-" else float(times[-1])
-    return (*attempts, replace(last, began=began, seconds=seconds))
+        yield Attempt(number, upstream, Outcome.of_status(status), status, seconds=seconds, after=last.after)
+        last.after += seconds or 0.0
+    if times[-1] != "-":
+        last.seconds = float(times[-1])
 
 
 def _parts(named: re.Pattern[str], bare: re.Pattern[str], rest: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Time in a log: what began in each stretch of it. Memory does not grow with the log."""
+"""Time in a log: what began in each stretch of it, and how long it took. Memory does not grow with the log."""
 
 from __future__ import annotations
 
@@ -8,19 +8,75 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from sfusion.harness.studies.look.histogram import Durations
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import FAILURES, Outcome
+
+_RATIO = math.log(1.05)
+_LEAST = 1e-6
+_ZERO = -1_000
+_TRIMMED, _ENOUGH = 0.05, 20
+
+
+class Durations:
+    """Counts durations in seconds."""
+
+    __slots__ = ("_bins", "count", "logs", "squares")
+
+    def __init__(self) -> None:
+        self._bins: Counter[int] = Counter()
+        self.count = 0
+        self.logs = self.squares = 0.0
+
+    def add(self, seconds: float) -> None:
+        size = math.log(max(seconds, _LEAST))
+        self._bins[int(size / _RATIO) if seconds > _LEAST else _ZERO] += 1
+        self.count += 1
+        self.logs += size
+        self.squares += size * size
+
+    def merge(self, other: Durations) -> None:
+        self._bins.update(other._bins)
+        self.count += other.count
+        self.logs += other.logs
+        self.squares += other.squares
+
+    @property
+    def sums(self) -> tuple[float, float, float]:
+        """Their number, and the sums of their logarithms and of the squares of these."""
+        return float(self.count), self.logs, self.squares
+
+    def typical(self) -> float | None:
+        """Return the geometric mean without the shortest and longest 5 %; None if there are too few to tell."""
+        if self.count < _ENOUGH:
+            return None
+        low, high = math.ceil(_TRIMMED * self.count), self.count - math.ceil(_TRIMMED * self.count)
+        before, total = 0, 0.0
+        for bin_ in sorted(self._bins):
+            after = before + self._bins[bin_]
+            size = math.log(_LEAST) if bin_ == _ZERO else _middle(bin_)
+            total += size * max(0, min(after, high) - max(before, low))
+            before = after
+        return math.exp(total / (high - low))
+
+    def percentile(self, share: float) -> float | None:
+        """Return the duration that this share of them does not exceed; None if there are none."""
+        left = math.ceil(share * self.count)
+        for bin_ in sorted(self._bins):
+            left -= self._bins[bin_]
+            if left <= 0 and self.count:
+                return 0.0 if bin_ == _ZERO else math.exp(_middle(bin_))
+        return None
+
+
+def _middle(bin_: int) -> float:
+    """Return the logarithm of the duration in the middle of a bin."""
+    return (bin_ + (0.5 if bin_ >= 0 else -0.5)) * _RATIO
+
 
 MOST_BUCKETS = 2_000
 FINEST = 2.0**-10
 """Seconds of a bucket at first; they double whenever there are too many buckets."""
 _FAR, _FARTHER, _FEW = 86_400.0, 10, 0.05
 """Calls are strays if they are fewer than 5 %, and more than a day and ten times the time of the others away."""
-
-FAILURES = frozenset(
-    outcome.value for outcome in Outcome if outcome.is_infrastructure and outcome is not Outcome.CANCELLED
-)
-"""Kinds of calls that failed, and neither the program, nor the model, nor the caller is to blame."""
 
 
 def failures(counts: Mapping[str, int]) -> int:
@@ -36,13 +92,9 @@ class Load:
     inside: float = 0.0
     """Seconds from each begin to the end of the bucket, less those from each end."""
 
-    def begin(self, until_end: float) -> None:
-        self.changes += 1
-        self.inside += until_end
-
-    def end(self, until_end: float) -> None:
-        self.changes -= 1
-        self.inside -= until_end
+    def change(self, by: int, until_end: float) -> None:
+        self.changes += by
+        self.inside += by * until_end
 
     def include(self, part: Load, rest: float) -> None:
         """Add a bucket within this one, which ends ``rest`` seconds later."""
@@ -52,7 +104,7 @@ class Load:
 
 @dataclass(slots=True)
 class SandboxSums:
-    """The attempts that one sandbox got in one stretch of time, in few bytes."""
+    """The attempts that one sandbox got, in few bytes."""
 
     attempts: int = 0
     failed: int = 0
@@ -62,9 +114,19 @@ class SandboxSums:
     squares: float = 0.0
 
     @property
-    def typical(self) -> float | None:
-        """The geometric mean of the answers' durations."""
-        return math.exp(self.logs / self.answered) if self.answered else None
+    def typical(self) -> float:
+        """The geometric mean of the answers' durations, of which there are some."""
+        return math.exp(self.logs / self.answered)
+
+    def add(self, kind: str, seconds: float | None) -> None:
+        self.attempts += 1
+        if kind in FAILURES:
+            self.failed += 1
+        elif seconds is not None and kind != Outcome.CANCELLED.value:
+            size = math.log(max(seconds, _LEAST))
+            self.answered += 1
+            self.logs += size
+            self.squares += size * size
 
     def include(self, part: SandboxSums) -> None:
         self.attempts += part.attempts
@@ -84,9 +146,6 @@ class TimeBucket:
     """Of attempts, by outcome."""
     faults: Counter[str] = field(default_factory=Counter)
     seconds: Durations = field(default_factory=Durations)
-    logs: float = 0.0
-    """Sum of the logarithms of the durations, and of their squares."""
-    squares: float = 0.0
     in_flight: Load = field(default_factory=Load)
     waiting: Load = field(default_factory=Load)
     sandboxes: dict[str, SandboxSums] = field(default_factory=dict)
@@ -110,8 +169,6 @@ class TimeBucket:
         self.attempts.update(part.attempts)
         self.faults.update(part.faults)
         self.seconds.merge(part.seconds)
-        self.logs += part.logs
-        self.squares += part.squares
         self.in_flight.include(part.in_flight, rest)
         self.waiting.include(part.waiting, rest)
         for name, sums in part.sandboxes.items():
@@ -165,9 +222,9 @@ class TimeAxis:
         """Count something that was in flight, or waiting, from one time to another."""
         if ended > began:
             load: Load = getattr(self.bucket(began), what)
-            load.begin(self.width - began % self.width)
+            load.change(1, self.width - began % self.width)
             load = getattr(self.bucket(ended), what)
-            load.end(self.width - ended % self.width)
+            load.change(-1, self.width - ended % self.width)
 
     def merged(self, most: int) -> list[tuple[float, float, TimeBucket]]:
         """Return at most this many stretches of equal length, empty ones too: begin, end, and what began in each."""

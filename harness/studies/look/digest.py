@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sfusion.harness.studies.look.axis import FAILURES, FINEST, SandboxSums, TimeAxis, failures
-from sfusion.harness.studies.look.histogram import Durations
-from sfusion.harness.studies.look.record import LoggedAttempt, LoggedCall
+from sfusion.harness.studies.look.axis import FINEST, Durations, SandboxSums, TimeAxis
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt, Call
 
 MOST_NAMES = 50
 """Sandboxes, faults and problems that are counted by name; the rest is counted together."""
@@ -21,46 +19,25 @@ OTHERS = "(others)"
 KEPT = 150
 """Calls of each sample: the first, the last, the slowest, those with most attempts, and of each kind."""
 
-ANSWERED, UNFINISHED, UNKNOWN = "answered", "unfinished", "unknown"
-"""Kinds of calls whose outcome is not in the log: status 200, no end, neither."""
-
 Clock = Literal["unix", "seconds", "line", "step"]
 """What times count: unix time, seconds of a run, lines of an access log, steps of a training."""
 _EARLIEST_DATE = 1e8
 """Smaller times count from the beginning of a run."""
 
 
-def clock_of(record: LoggedCall) -> Clock:
+def clock_of(record: Call) -> Clock:
     if record.timed:
         return "unix" if record.began > _EARLIEST_DATE else "seconds"
     return "step" if record.source == "dump" else "line"
 
 
-def kind_of(record: LoggedCall) -> str:
-    """Return the outcome of a call, or how much of it is known."""
-    if record.outcome is not None:
-        return record.outcome
-    if record.attempts and record.attempts[-1].status == 200:
-        return ANSWERED
-    return UNFINISHED if record.seconds is None and record.source in ("client", "server") else UNKNOWN
-
-
 @dataclass(slots=True)
 class SandboxCounts:
-    """The attempts that one sandbox got."""
+    """The attempts that one sandbox got in the whole log."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: Durations = field(default_factory=Durations)
-    answers: Durations = field(default_factory=Durations)
-    """Those of attempts that did not fail."""
-
-    @property
-    def attempts(self) -> int:
-        return self.outcomes.total()
-
-    @property
-    def failed(self) -> int:
-        return failures(self.outcomes)
+    sums: SandboxSums = field(default_factory=SandboxSums)
 
 
 class Digest:
@@ -101,7 +78,7 @@ class Digest:
         axis = self.axis
         return self.calls - axis.calls + axis.strays
 
-    def add(self, record: LoggedCall) -> None:
+    def add(self, record: Call) -> None:
         """Count a call."""
         clock = clock_of(record)
         axis = self._axes.get(clock)
@@ -109,7 +86,7 @@ class Digest:
             timed = record.timed
             axis = self._axes[clock] = TimeAxis(FINEST if timed else 1.0, has_strays=timed)
         axis.calls += 1
-        kind, began = kind_of(record), record.began
+        kind, began = record.kind, record.began
         ended = began + (record.seconds or 0.0)
         self.calls += 1
         self.kinds[kind] += 1
@@ -127,12 +104,9 @@ class Digest:
         if began < bucket.first:
             bucket.first = began
         bucket.kinds[kind] += 1
-        if record.seconds is not None and record.outcome != Outcome.BAD_ARGUMENTS.value:
+        if record.seconds is not None and record.outcome is not Outcome.BAD_ARGUMENTS:
             self.seconds.add(record.seconds)
             bucket.seconds.add(record.seconds)
-            size = math.log(max(record.seconds, 1e-6))
-            bucket.logs += size
-            bucket.squares += size * size
         for attempt in record.attempts:
             if attempt.fault is not None:
                 _count(self.faults, attempt.fault)
@@ -141,43 +115,36 @@ class Digest:
         if record.attempts:
             self.retried += len(record.attempts) > 1
             for attempt in record.attempts:
-                self._add_attempt(attempt, began, axis)
-        # Journals do not tell how long a call waited in vain.
+                self._add_attempt(record, attempt, axis)
+        # Not every log tells how long a call waited for the permit that it did not get.
         elif waited := record.waited or (record.seconds if kind == Outcome.THROTTLED.value else None):
             self.waits.add(waited)
             axis.occupy("waiting", began, began + waited)
         self._samples.add(record, kind)
 
-    def _add_attempt(self, attempt: LoggedAttempt, began: float, axis: TimeAxis) -> None:
+    def _add_attempt(self, record: Call, attempt: Attempt, axis: TimeAxis) -> None:
         self.attempts += 1
-        label = attempt.sandbox
+        label, (began, ended) = attempt.endpoint, record.span(attempt)
         counts = self.sandboxes.get(label)
         if counts is None:
             label = label if len(self.sandboxes) < MOST_NAMES else OTHERS
             counts = self.sandboxes.setdefault(label, SandboxCounts())
-        outcome = attempt.outcome or (ANSWERED if attempt.status == 200 else UNKNOWN)
+        outcome, bucket = attempt.kind, axis.bucket(began)
         counts.outcomes[outcome] += 1
-        bucket = axis.bucket(attempt.began)
+        counts.sums.add(outcome, attempt.seconds)
         bucket.attempts[outcome] += 1
         sums = bucket.sandboxes.get(label)
         if sums is None:
             sums = bucket.sandboxes[label] = SandboxSums()
-        sums.attempts += 1
-        sums.failed += outcome in FAILURES
-        if attempt.seconds is not None:
+        sums.add(outcome, attempt.seconds)
+        if attempt.seconds is not None and ended is not None:
             counts.seconds.add(attempt.seconds)
-            if outcome not in FAILURES and outcome != Outcome.CANCELLED.value:
-                counts.answers.add(attempt.seconds)
-                size = math.log(max(attempt.seconds, 1e-6))
-                sums.answered += 1
-                sums.logs += size
-                sums.squares += size * size
-            axis.occupy("in_flight", attempt.began, attempt.began + attempt.seconds)
+            axis.occupy("in_flight", began, ended)
         if attempt.waited > 0:
             self.waits.add(attempt.waited)
-            axis.occupy("waiting", max(attempt.began - attempt.waited, began), attempt.began)
+            axis.occupy("waiting", max(began - attempt.waited, record.began), began)
 
-    def samples(self) -> list[LoggedCall]:
+    def samples(self) -> list[Call]:
         """Return some whole calls of those on the axis, in the order in which they began."""
         clock, axis = self.clock, self.axis
         stretch = axis.stretch()
@@ -186,15 +153,15 @@ class Digest:
 
 class _Samples:
     def __init__(self) -> None:
-        self._first: list[LoggedCall] = []
-        self._last: deque[LoggedCall] = deque(maxlen=KEPT)
-        self._slowest: list[tuple[float, int, LoggedCall]] = []
-        self._most: list[tuple[int, int, LoggedCall]] = []
-        self._kinds: dict[str, list[LoggedCall]] = {}
+        self._first: list[Call] = []
+        self._last: deque[Call] = deque(maxlen=KEPT)
+        self._slowest: list[tuple[float, int, Call]] = []
+        self._most: list[tuple[int, int, Call]] = []
+        self._kinds: dict[str, list[Call]] = {}
         self._seen: Counter[str] = Counter()
         self._number = itertools.count()
 
-    def add(self, record: LoggedCall, kind: str) -> None:
+    def add(self, record: Call, kind: str) -> None:
         if len(self._first) < KEPT:
             self._first.append(record)
             return
@@ -212,7 +179,7 @@ class _Samples:
             if len(kept) > 2 * KEPT:
                 del kept[1::2]
 
-    def records(self) -> list[LoggedCall]:
+    def records(self) -> list[Call]:
         heaps = [record for heap in (self._slowest, self._most) for _, _, record in heap]
         kinds = [record for kept in self._kinds.values() for record in kept]
         chosen = {id(record): record for record in [*self._first, *self._last, *heaps, *kinds]}

@@ -12,9 +12,8 @@ from typing import Any
 
 from sfusion.harness.rollouts.viewer.sample import REQUESTS
 from sfusion.harness.rollouts.viewer.turns import split_turns
-from sfusion.harness.studies.look.record import LoggedCall
-from sfusion.harness.studies.look.values import OUTCOMES
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import OUTCOMES, Outcome
+from sfusion_tools.record import Call
 
 MOST_CALLS = 10_000
 """Calls of one trajectory."""
@@ -56,18 +55,18 @@ def step_of(path: Path, record: Mapping[str, Any]) -> float:
     return float(digits[0]) if digits else 0.0
 
 
-def request_records(record: Mapping[str, Any], step: float) -> Iterator[LoggedCall]:
+def request_records(record: Mapping[str, Any], step: float) -> Iterator[Call]:
     """Yield the calls of a line of ``requests/<step>.jsonl``."""
     call = str(record["request_id"])[:100]
     for name, number in _counts(record["outcomes"]):
         for _ in range(number):
-            yield _record(call, step, name if name in OUTCOMES else None)
+            yield _record(call, step, OUTCOMES.get(name))
     for name, number in _counts(record.get("refused")):
         for _ in range(number):
-            yield _record(call, step, Outcome.BAD_ARGUMENTS.value, name)
+            yield _record(call, step, Outcome.BAD_ARGUMENTS, name)
 
 
-def sample_records(record: Mapping[str, Any], step: float, line: int) -> Iterator[LoggedCall]:
+def sample_records(record: Mapping[str, Any], step: float, line: int) -> Iterator[Call]:
     """Yield the calls of a line of a dump, as far as the texts that the model read tell."""
     output = record["output"]
     texts = _RESPONSE.findall(output) if "<tool_response>" in output else _tool_turns(output)
@@ -75,14 +74,14 @@ def sample_records(record: Mapping[str, Any], step: float, line: int) -> Iterato
         yield _record(f"line {line}", step, outcome_of_text(text))
 
 
-def outcome_of_text(text: str) -> str | None:
+def outcome_of_text(text: str) -> Outcome | None:
     """Return how a call ended whose text the model read; None if the text does not tell."""
     if (found := _FAILED.search(text)) is not None:
-        return found[1] if found[1] in OUTCOMES else None
+        return OUTCOMES.get(found[1])
     for pattern, outcome in _TEXTS:
         if pattern.search(text):
-            return None if outcome is None else outcome.value
-    return Outcome.OK.value
+            return outcome
+    return Outcome.OK
 
 
 def _tool_turns(output: str) -> list[str]:
@@ -98,5 +97,5 @@ def _counts(found: Any) -> Iterator[tuple[str, int]]:
                 yield str(name)[:100], min(max(number, 0), MOST_CALLS)
 
 
-def _record(call: str, step: float, outcome: str | None, problem: str | None = None) -> LoggedCall:
-    return LoggedCall(call, step, None, "dump", outcome, problem=problem, timed=False)
+def _record(call: str, step: float, outcome: Outcome | None, problem: str | None = None) -> Call:
+    return Call(call, step, None, "dump", outcome, problem=problem, timed=False)

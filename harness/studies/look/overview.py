@@ -9,13 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sfusion.harness.studies.look.axis import FAILURES, TimeBucket, failures, loads
-from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, changed_durations, changed_shares
+from sfusion.harness.studies.look.axis import Durations, TimeBucket, failures, loads
+from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, Suspect, changed_durations, changed_shares, suspect
 from sfusion.harness.studies.look.digest import Clock, Digest, SandboxCounts
-from sfusion.harness.studies.look.histogram import Durations
-from sfusion.harness.studies.look.suspects import Suspect, suspect
-from sfusion.harness.studies.look.values import OUTCOMES
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import FAILURES, OUTCOMES, Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text
 
@@ -145,7 +142,7 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         digest.clock,
         digest.off_axis,
         dict(digest.kinds.most_common()),
-        sum(count for kind, count in digest.kinds.items() if kind in FAILURES),
+        failures(digest.kinds),
         len(digest.workers),
         dict(digest.sources.most_common()),
         _percentiles(digest.seconds),
@@ -194,7 +191,7 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
         ("attempts", "", changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets])),
         ("malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)),
         ("cancelled", "", calls_that_were(Outcome.CANCELLED)),
-        ("duration", "", changed_durations([(float(one.seconds.count), one.logs, one.squares) for one in buckets])),
+        ("duration", "", changed_durations([one.seconds.sums for one in buckets])),
     ]
     # Of the programs that ran: an outage does not make them better.
     for kind in _RAN[1:]:
@@ -246,7 +243,7 @@ def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str
 def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
     name, counts = item
     p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
-    return SandboxRow(name, counts.attempts, counts.failed, p50, p95, dict(counts.outcomes.most_common()))
+    return SandboxRow(name, counts.sums.attempts, counts.sums.failed, p50, p95, dict(counts.outcomes.most_common()))
 
 
 def _percentiles(durations: Durations) -> dict[str, float | None]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from sfusion.harness.lab.journal import Event
-from sfusion.harness.reports.calls import OUTCOMES, call_timelines
 from sfusion.harness.reports.html import render_board, render_page
-from sfusion.harness.reports.page_data import timeline_data
+from sfusion.harness.reports.page_data import Row, timeline_data
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.reports.timeline import Mark, Steps, Timeline
-from sfusion.harness.studies.look.axis import FAILURES, TimeBucket, loads
-from sfusion.harness.studies.look.digest import ANSWERED, UNFINISHED, UNKNOWN, Digest, kind_of
+from sfusion.harness.studies.look.axis import TimeBucket, loads
+from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import Overview, Stretch
-from sfusion.harness.studies.look.record import LoggedAttempt, LoggedCall
 from sfusion.harness.studies.look.telling import brief, notes, sandbox_cells, sentence, suspicion, title
+from sfusion_tools.outcome import FAILURES
+from sfusion_tools.record import KINDS, Call, spans_of
 from sfusion_tools.wording import counted
 
-_KINDS = (*OUTCOMES, ANSWERED, UNKNOWN)
 _FINE = 1_000
 """Stretches of time in the chart of what was in flight."""
 _MOST_MARKS = 500
@@ -32,9 +31,7 @@ def render_log(digest: Digest, found: Overview) -> str:
     values = _values(found, len(records))
     if not records:
         return render_page("look.html.j2", ("run.css",), board=False, **values)
-    data = timeline_data(
-        call_timelines(_events(records, found.start)), _timeline(digest, found), (*OUTCOMES, ANSWERED, UNKNOWN)
-    )
+    data = timeline_data(list(_named(records, found.start)), _timeline(digest, found), _rows)
     data["log"] = True
     if found.unit == "unix":
         data["zero"] = found.start
@@ -99,7 +96,7 @@ def _bars(found: Overview) -> list[dict[str, Any]]:
 def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any]:
     """Failures at the bottom, where their height can be compared."""
     parts, top = [], 100.0
-    for kind in sorted(row.outcomes, key=lambda kind: (kind not in FAILURES, _KINDS.index(kind))):
+    for kind in sorted(row.outcomes, key=lambda kind: (kind not in FAILURES, KINDS.index(kind))):
         height = 100.0 * row.outcomes[kind] / most
         top -= height
         parts.append((kind, round(top, 3), round(height, 3)))
@@ -128,53 +125,29 @@ def _fault_marks(fine: Iterable[tuple[float, float, TimeBucket]], zero: float) -
             yield Mark(max(0.0, start - zero), "strike", f"{rule}: {counted(count, 'time')}", until=end - zero)
 
 
-def _events(records: Iterable[LoggedCall], zero: float) -> Iterator[Event]:
-    """Tell each call as a journal would."""
+def _named(records: Iterable[Call], zero: float) -> Iterator[Call]:
+    """Yield calls with names that differ, and with times since the beginning of the log."""
     seen: Counter[str] = Counter()
     for record in records:
         name = record.call or "request"
         seen[name] += 1
         call = name if seen[name] == 1 and record.call else f"{name} #{seen[name]}"
-        for at, source, event, facts in sorted(_told(record), key=lambda one: one[0]):
-            yield {"at": at - zero, "source": source, "event": event, "call": call, **facts}
+        yield replace(record, call=call, began=record.began - zero)
 
 
-Told = tuple[float, str, str, dict[str, Any]]
-
-
-def _told(record: LoggedCall) -> Iterator[Told]:
-    worker = {"worker": record.worker} if record.worker else {}
-    yield record.began, "client", "call_started", worker
-    until = record.began
-    for number, attempt in enumerate(record.attempts, 1):
-        asked = attempt.began - attempt.waited
-        if number > 1 and asked > until:
-            yield until, "client", "backing_off", {"attempt": number - 1, "seconds": asked - until}
-        if attempt.waited > 0:
-            yield attempt.began, "client", "permit_granted", {"attempt": number, "waited": attempt.waited}
-        yield from _attempted(number, attempt)
-        until = attempt.began + (attempt.seconds or 0.0)
-    if record.problem is not None:
-        yield record.began, "client", "malformed", {"problem": record.problem}
-    if record.refused:
-        yield record.began, "client", "refused", {"by": record.refused}
-    kind = kind_of(record)
-    if kind != UNFINISHED:
-        ended = max(until, record.began + (record.seconds or 0.0))
-        yield ended, "client", "call_ended", {"outcome": kind}
-
-
-def _attempted(number: int, attempt: LoggedAttempt) -> Iterator[Told]:
-    yield attempt.began, "client", "attempt_started", {"attempt": number, "endpoint": attempt.sandbox}
-    ended = attempt.began + (attempt.seconds or 0.0)
-    if attempt.fault is not None:
-        yield attempt.began, "server", "strike", {"attempt": number, "rule": attempt.fault}
-    if attempt.seconds is None and attempt.status is None:
-        return
-    known = ("sent", "received", "retry_after", "run_seconds")
-    facts = {key: value for key in known if (value := getattr(attempt, key)) is not None}
-    outcome = attempt.outcome or (ANSWERED if attempt.status == 200 else UNKNOWN)
-    yield ended, "client", "attempt_ended", {"attempt": number, "outcome": outcome, "status": attempt.status, **facts}
+def _rows(call: Call) -> Iterator[Row]:
+    """Tell what a call consisted of, and how it ended."""
+    for span in spans_of(call):
+        facts: dict[str, Any] = {"seconds": span.end - span.start}
+        if span.kind == "attempt":
+            one = call.attempts[span.attempt - 1]
+            facts |= {"outcome": span.outcome, "status": span.status, "rule": one.fault, "sandbox": one.endpoint}
+            facts |= {"sent": one.sent or None, "received": one.received or None}
+            facts |= {"retry_after": one.retry_after, "run_seconds": one.execution_time}
+        known = {key: value for key, value in facts.items() if value is not None and value != ""}
+        yield span.start, call.source, span.kind, span.attempt, known
+    facts = {"outcome": call.kind, "problem": call.problem, "refused": call.refused}
+    yield call.ended, call.source, "ended", 0, {key: value for key, value in facts.items() if value}
 
 
 def _capital(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sfusion.harness.errors import LogError
+from sfusion.harness.lab import journal_v1
 from sfusion.harness.studies.look.access_records import access_records
 from sfusion.harness.studies.look.dump_records import (
     is_request,
@@ -22,14 +23,66 @@ from sfusion.harness.studies.look.dump_records import (
     sample_records,
     step_of,
 )
-from sfusion.harness.studies.look.event_records import event_record, is_event_line
-from sfusion.harness.studies.look.journal_records import JournalCalls, is_journal_event, is_journal_header
-from sfusion.harness.studies.look.record import LoggedCall
-from sfusion.harness.studies.look.repeats import repeats
-from sfusion.harness.studies.look.values import BadLine
+from sfusion.harness.studies.look.own_lines import (
+    BadLine,
+    checked_event,
+    event_call,
+    is_event_line,
+    is_journal_event,
+    is_journal_header,
+)
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
+from sfusion_tools.record import Call, CallFold
+
+_PIECE = 2**20
+_TRAILER = 8
+"""Bytes at the end of a gzip file: the CRC-32 and the size of what it holds."""
+
+
+def repeats(files: Sequence[Path]) -> dict[int, str]:
+    """Return the places in the list that need not be read, with the reason."""
+    found: dict[int, str] = {}
+    first: dict[tuple[int, int], Path] = {}
+    for place, file in enumerate(files):
+        try:
+            facts = file.stat()
+        except OSError:
+            continue
+        inode = facts.st_dev, facts.st_ino
+        if inode in first:
+            found[place] = f"{file}: the same file as {first[inode]}, read once"
+        first.setdefault(inode, file)
+    rest = {place: file for place, file in enumerate(files) if place not in found}
+    by_name: dict[str, list[Path]] = {}
+    for file in rest.values():
+        by_name.setdefault(file.name, []).append(file)
+    for place, file in rest.items():
+        copied = [other for other in by_name.get(file.stem, ()) if file.suffix == ".gz" and _is_copy(file, other)]
+        if copied:
+            found[place] = f"{file}: the same lines as {copied[0]}, read once"
+    return found
+
+
+def _is_copy(packed: Path, plain: Path) -> bool:
+    """Does a gzip file hold this file? Its own checksum tells, without unpacking it."""
+    try:
+        with packed.open("rb") as file:
+            if file.read(2) != b"\x1f\x8b" or packed.stat().st_size <= _TRAILER:
+                return False
+            file.seek(-_TRAILER, 2)
+            trailer = file.read()
+        if int.from_bytes(trailer[4:], "little") != plain.stat().st_size % 2**32:
+            return False
+        crc = 0
+        with plain.open("rb") as file:
+            while piece := file.read(_PIECE):
+                crc = zlib.crc32(piece, crc)
+    except OSError:
+        return False
+    return crc == int.from_bytes(trailer[:4], "little")
+
 
 LONGEST_LINE = 20_000_000
 _STEP = 1_000
@@ -84,13 +137,13 @@ class LogReader:
         self._on_problem = on_problem or _raise
         self._on_progress = on_progress or (lambda _: None)
 
-    def __iter__(self) -> Iterator[LoggedCall]:
+    def __iter__(self) -> Iterator[Call]:
         for given in self._given:
             for path in given.files:
                 yield from self._read_file(path, given)
             given.check()
 
-    def _read_file(self, listed: Path, given: _Given) -> Iterator[LoggedCall]:
+    def _read_file(self, listed: Path, given: _Given) -> Iterator[Call]:
         path = requests_of(listed)
         lines = _Lines(path)
         before, size = self.bytes, self._sizes[listed]
@@ -170,11 +223,12 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._journal = JournalCalls()
+        self._journal = CallFold()
+        self._is_old = False
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
-    def read(self, line: bytes, number: int) -> Iterable[LoggedCall] | None:
+    def read(self, line: bytes, number: int) -> Iterable[Call] | None:
         """Return the calls that a line completes; None if it is about something else."""
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -187,17 +241,17 @@ class _Lines:
         self.known = self.known or requests is not None
         return requests or None
 
-    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[LoggedCall] | None:
+    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[Call] | None:
         if is_event_line(record):
-            call = event_record(record)
+            call = event_call(record)
             self.known = True
             return (call,)
         if is_journal_event(record):
             self.known = True
-            return self._journal.add(record)
+            return self._journal.add(checked_event(journal_v1.upgraded(record) if self._is_old else record))
         if is_journal_header(record):
             self.known = True
-            self._journal.header()
+            self._journal.of_run, self._is_old = True, record["journal"] == journal_v1.VERSION
             return ()
         if is_request(record):
             self.known = True
@@ -209,17 +263,17 @@ class _Lines:
             return self._of_docker(record["log"], record["time"], number)
         return None
 
-    def _of_docker(self, text: str, time: str, number: int) -> Iterable[LoggedCall] | None:
+    def _of_docker(self, text: str, time: str, number: int) -> Iterable[Call] | None:
         line = text.encode("utf-8", "replace")
         if any(not call.timed for call in access_records(line, number) or ()):
             line = f"{time} {text}".encode("utf-8", "replace")
         return None if _is_docker(line) else self.read(line, number)
 
-    def rest(self) -> Iterable[LoggedCall]:
+    def rest(self) -> Iterable[Call]:
         return self._journal.rest()
 
 
-def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[LoggedCall]:
+def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[Call]:
     """Yield the calls of log files or folders of them, see LogReader."""
     return iter(LogReader(paths, on_problem))
 

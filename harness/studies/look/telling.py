@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TextIO
 
 from sfusion.harness.reports.run_report import duration
-from sfusion.harness.studies.look.axis import FAILURES
 from sfusion.harness.studies.look.overview import Overview, SandboxRow, Stretch, Turn
 from sfusion.harness.terminal import ProgressReporter
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import FAILURES, Outcome
 from sfusion_tools.wording import counted
 
 _BARS = " ▁▂▃▄▅▆▇█"

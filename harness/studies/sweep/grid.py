@@ -149,4 +149,4 @@ def play_sample(task: Task) -> GridSample:
     """Play and judge one run, and keep its figures only."""
     result = run_one(task)
     broken = tuple(verdict.promise for verdict in result.verdicts if verdict.state == "broken")
-    return GridSample(figures_of(result.journal.events), broken, result.error)
+    return GridSample(figures_of(result.journal), broken, result.error)

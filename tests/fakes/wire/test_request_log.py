@@ -13,7 +13,7 @@ from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.request_log import RequestLog
-from sfusion.harness.studies.look import LoggedCall, read_records
+from sfusion.harness.studies.look import Call, read_records
 from tests.sfusion_tools.sandbox.helpers import until
 
 PROGRAM = {"language": "python", "code": "print(1)  # sfusion:call=c17"}
@@ -32,7 +32,7 @@ async def post(url: str, *, seconds: float = 30, **body: Any) -> int | None:
         return None
 
 
-def read(folder: Path) -> list[LoggedCall]:
+def read(folder: Path) -> list[Call]:
     return list(read_records([folder]))
 
 
@@ -60,8 +60,8 @@ def test_a_fake_logs_each_request_with_its_status_fault_and_outcome(tmp_path):
     assert [one.outcome for one in records] == ["throttled", "unreachable", None, "ok", "program_error"]
     assert [one.outcome for one in attempts] == [one.outcome for one in records]
     assert attempts[0].retry_after == 2.5
-    assert attempts[3].run_seconds is not None
-    assert all(one.sent > 50 and one.sandbox == url for one in attempts)
+    assert attempts[3].execution_time is not None
+    assert all(one.sent > 50 and one.endpoint == url for one in attempts)
     assert attempts[3].received > 100
     assert {one.source for one in records} == {"server"}
     assert all(before <= one.began <= time.time() and one.seconds < 30 for one in records)
@@ -101,7 +101,7 @@ def test_a_proxy_names_the_server_behind_it(tmp_path):
         ("sandbox_error", "gateway"),
         ("sandbox_error", None),
     ]
-    assert {one.attempts[0].sandbox for one in records} == {url}
+    assert {one.attempts[0].endpoint for one in records} == {url}
 
 
 def test_a_client_that_leaves_is_taken_for_one_that_waited_too_long(tmp_path):

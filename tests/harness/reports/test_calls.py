@@ -1,15 +1,22 @@
-"""The timeline of each call in a journal."""
+"""The calls of a journal, and what each consists of."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.reports import Span, call_timelines
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises import Story
+from sfusion.harness.reports import Span, spans_of
+from sfusion_tools.record import Call
 from tests.harness.reports.synthetic import Simulation
 
 
 def line(at: float, source: str, event: str, **more: Any) -> dict[str, Any]:
     return {"at": at, "source": source, "event": event, **more}
+
+
+def calls_of(events: list[dict[str, Any]]) -> list[Call]:
+    return Story(Journal({}, events)).records
 
 
 RETRIED = [
@@ -32,11 +39,10 @@ RETRIED = [
 
 
 def test_a_call_with_a_retry_has_every_span() -> None:
-    (call,) = call_timelines(RETRIED)
-    assert (call.call, call.worker, call.start, call.end, call.outcome) == ("a", "n1-w1", 0.0, 4.8, "ok")
-    assert (call.attempts, call.executions, call.strikes) == (2, 1, 1)
-    assert call.events == RETRIED
-    assert call.spans == [
+    (call,) = calls_of(RETRIED)
+    assert (call.call, call.worker, call.began, call.ended, call.kind) == ("a", "n1-w1", 0.0, 4.8, "ok")
+    assert [(one.may_have_run, one.fault) for one in call.attempts] == [(False, "busy"), (True, None)]
+    assert spans_of(call) == [
         Span("waiting", 0.5, 2.0, 1),
         Span("attempt", 2.0, 2.5, 1, "throttled", 429),
         Span("pause", 2.5, 3.5, 1),
@@ -47,9 +53,9 @@ def test_a_call_with_a_retry_has_every_span() -> None:
 
 def test_a_call_ends_unfinished_when_its_worker_dies() -> None:
     died = [*RETRIED[:4], line(2.3, "world", "worker_died", worker="n1-w1"), line(9.0, "world", "ended")]
-    (call,) = call_timelines(died)
-    assert (call.end, call.outcome) == (2.3, "unfinished")
-    assert call.spans[-1] == Span("attempt", 2.0, 2.3, 1, "unfinished")
+    (call,) = calls_of(died)
+    assert (call.ended, call.kind) == (2.3, "unfinished")
+    assert spans_of(call)[-1] == Span("attempt", 2.0, 2.3, 1, "unfinished")
 
 
 def test_a_call_without_a_permit_waits_until_its_end() -> None:
@@ -57,8 +63,8 @@ def test_a_call_without_a_permit_waits_until_its_end() -> None:
         line(1.0, "client", "call_started", call="a"),
         line(6.0, "client", "call_ended", call="a", outcome="throttled"),
     ]
-    (call,) = call_timelines(events)
-    assert call.spans == [Span("waiting", 1.0, 6.0, 1)]
+    (call,) = calls_of(events)
+    assert spans_of(call) == [Span("waiting", 1.0, 6.0, 1)]
 
 
 def test_the_server_provides_the_attempts_of_a_tool_that_records_none() -> None:
@@ -72,9 +78,10 @@ def test_the_server_provides_the_attempts_of_a_tool_that_records_none() -> None:
         line(0.7, "server", "answered", call="a", attempt=2, status=200),
         line(0.8, "world", "returned", call="a", worker="w", outcome="program_error"),
     ]
-    (call,) = call_timelines(events)
-    assert (call.end, call.outcome, call.executions, call.attempts) == (0.8, "program_error", 1, 2)
-    assert [span for span in call.spans if span.kind == "attempt"] == [
+    (call,) = calls_of(events)
+    assert (call.ended, call.kind, len(call.attempts)) == (0.8, "program_error", 2)
+    assert [one.may_have_run for one in call.attempts] == [True, False]
+    assert [span for span in spans_of(call) if span.kind == "attempt"] == [
         Span("attempt", 0.1, 0.4, 1, "sandbox_error", 503),
         Span("attempt", 0.6, 0.7, 2, "program_error", 200),
     ]
@@ -82,20 +89,19 @@ def test_the_server_provides_the_attempts_of_a_tool_that_records_none() -> None:
 
 def test_a_call_that_its_caller_gave_up_is_cancelled() -> None:
     events = [line(0.0, "world", "called", call="a", worker="w"), line(0.5, "world", "cancelled", call="a", worker="w")]
-    (call,) = call_timelines(events)
-    assert (call.end, call.outcome) == (0.5, "cancelled")
+    (call,) = calls_of(events)
+    assert (call.ended, call.kind) == (0.5, "cancelled")
 
 
 def test_a_journal_without_calls_has_no_timelines() -> None:
-    assert call_timelines([]) == []
-    assert call_timelines([line(0.0, "world", "began", limit=3)]) == []
+    assert calls_of([]) == []
+    assert calls_of([line(0.0, "world", "began", limit=3)]) == []
 
 
 def test_calls_are_ordered_by_their_start() -> None:
-    calls = call_timelines(Simulation(50).run())
+    calls = calls_of(Simulation(50).run())
     assert len(calls) == 50
-    assert [call.start for call in calls] == sorted(call.start for call in calls)
-    assert sum(len(call.events) for call in calls) == sum("call" in event for event in Simulation(50).run())
+    assert [call.began for call in calls] == sorted(call.began for call in calls)
 
 
 def test_a_program_stops_running_when_it_finishes_or_is_broken_off() -> None:
@@ -105,5 +111,5 @@ def test_a_program_stops_running_when_it_finishes_or_is_broken_off() -> None:
             line(0.4, "server", ending, call="a", attempt=1),
             line(0.9, "world", "returned", call="a", outcome="ok"),
         ]
-        (call,) = call_timelines(events)
-        assert Span("running", 0.1, 0.4, 1) in call.spans
+        (call,) = calls_of(events)
+        assert Span("running", 0.1, 0.4, 1) in spans_of(call)

@@ -13,9 +13,10 @@ import pytest
 from sfusion_tools import event_log
 from sfusion_tools.event_log import EventLogSettings, open_event_log
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt
 from sfusion_tools.sandbox.call_log import CallLog
 from sfusion_tools.sandbox.program import Program
-from sfusion_tools.sandbox.result import Attempt, CallResult
+from sfusion_tools.sandbox.result import CallResult
 
 PROGRAM = Program("print(1)" * 100)
 ATTEMPT = Attempt(1, "http://10.0.0.1", Outcome.OK, 200, "", True, waited=1.5, seconds=0.5)

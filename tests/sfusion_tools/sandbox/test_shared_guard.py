@@ -15,11 +15,12 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt
 from sfusion_tools.reward import judge_sync
 from sfusion_tools.sandbox import Program, SandboxClient
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.guard import PROBES, GuardedCall, GuardSettings
-from sfusion_tools.sandbox.result import Attempt, CallResult
+from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.ports import closed_port

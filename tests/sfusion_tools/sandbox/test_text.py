@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import PIPE_BYTES
-from sfusion_tools.sandbox.result import Attempt, CallResult
+from sfusion_tools.record import Attempt
+from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import cut_middle, model_text, plain
 
 

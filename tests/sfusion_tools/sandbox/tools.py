@@ -24,6 +24,7 @@ METRICS = {
     "return_code",
     "http_status",
     "attempt_outcomes",
+    "problem",
 }
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from sfusion.harness.studies.look import LoggedAttempt, LoggedCall
+from sfusion.harness.studies.look import Call
+from tests.harness.studies.made_calls import attempt_at, call_at
 
 
 def call(
@@ -20,20 +21,20 @@ def call(
     retry_after: float | None = None,
     sandbox: str = "http://sandbox",
     source: str = "client",
-) -> LoggedCall:
+) -> Call:
     """Return a call with one attempt that ended like the call."""
-    attempt = LoggedAttempt(began, seconds, sandbox, status, outcome, retry_after=retry_after)
-    return LoggedCall(f"c{number}", began, seconds, source, outcome, "w", (attempt,))
+    attempt = attempt_at(began, seconds, sandbox, status, outcome, retry_after=retry_after)
+    return call_at(f"c{number}", began, seconds, source, outcome, "w", (attempt,))
 
 
-def write_log(path: Path, calls: Iterable[LoggedCall]) -> Path:
+def write_log(path: Path, calls: Iterable[Call]) -> Path:
     """Write an event log."""
+    names = {"endpoint": "sandbox", "execution_time": "run_seconds"}
     with path.open("w") as file:
         for one in calls:
             data = {key: value for key, value in asdict(one).items() if value is not None and key != "timed"}
             data["attempts"] = [
-                {key: value for key, value in attempt.items() if value is not None and key != "began"}
-                | {"after": attempt["began"] - one.began}
+                {names.get(key, key): value for key, value in attempt.items() if value is not None}
                 for attempt in data["attempts"]
             ]
             file.write(json.dumps({"event_log": 1, **data}) + "\n")

@@ -7,17 +7,17 @@ import random
 
 import pytest
 
-from sfusion.harness.studies.learn.arrivals import LoadFit, find_load
-from sfusion.harness.studies.look import LoggedCall
+from sfusion.harness.studies.learn.load import LoadFit, find_load
+from sfusion.harness.studies.look import Call
 from tests.harness.studies.learn.records import call
 
 
-def load_of(calls: list[LoggedCall]) -> LoadFit:
+def load_of(calls: list[Call]) -> LoadFit:
     calls = sorted(calls, key=lambda one: one.began)
     return find_load(calls, calls[0].began, max(one.began + (one.seconds or 0) for one in calls))
 
 
-def closed_loop(callers: int, count: int, think: float) -> list[LoggedCall]:
+def closed_loop(callers: int, count: int, think: float) -> list[Call]:
     """Callers that pause before each call; calls take ten times as long in the middle of the log."""
     draw = random.Random(1)
     ready = [draw.expovariate(1 / think) if think else 0.0 for _ in range(callers)]

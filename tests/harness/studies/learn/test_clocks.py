@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look import LoggedCall
+from sfusion.harness.studies.look import Call
 from tests.harness.studies.learn.records import call
 
 
-def three_workers(late: tuple[float, float, float], outage: tuple[float, float] = (0, 0)) -> list[LoggedCall]:
+def three_workers(late: tuple[float, float, float], outage: tuple[float, float] = (0, 0)) -> list[Call]:
     """Each worker makes a call every 0.3 s for 60 s; the clock of each is late by so many seconds."""
     calls = []
     for n in range(600):
@@ -21,7 +21,7 @@ def three_workers(late: tuple[float, float, float], outage: tuple[float, float] 
     return calls
 
 
-def learned(calls: list[LoggedCall]) -> Learned:
+def learned(calls: list[Call]) -> Learned:
     return learn(sorted(calls, key=lambda one: one.began))
 
 

@@ -7,14 +7,14 @@ import random
 import pytest
 
 from sfusion.harness.studies.learn.check import Checked, check
-from sfusion.harness.studies.learn.course import compare_courses, course_of
 from sfusion.harness.studies.learn.draft import scenario_text
+from sfusion.harness.studies.learn.figures import compare_courses, course_of
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look import LoggedCall
+from sfusion.harness.studies.look import Call
 from tests.harness.studies.learn.records import call
 
 
-def with_failures(first: int, last: int) -> list[LoggedCall]:
+def with_failures(first: int, last: int) -> list[Call]:
     draw = random.Random(1)
     failed = {"outcome": "sandbox_error", "status": 502}
     return [

@@ -10,11 +10,11 @@ from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.look import LoggedCall
+from sfusion.harness.studies.look import Call
 from tests.harness.studies.learn.records import call
 
 
-def two_sandboxes(lost: list[float], again: float) -> list[LoggedCall]:
+def two_sandboxes(lost: list[float], again: float) -> list[Call]:
     """The second one loses requests at some times, and is not used until somebody finds it well again."""
     calls = []
     for n in range(400):

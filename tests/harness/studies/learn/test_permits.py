@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.look import LoggedAttempt, LoggedCall
+from sfusion.harness.studies.look import Call
+from sfusion_tools.outcome import Outcome
 from tests.harness.studies.learn.records import call
+from tests.harness.studies.made_calls import attempt_at
 
 
-def limited(limit: int, count: int, late: float) -> list[LoggedCall]:
+def limited(limit: int, count: int, late: float) -> list[Call]:
     """Twice as many callers as permits, so each call waits as long as it runs; ends are noticed ``late``."""
     calls = []
     for n in range(count):
         began = 1e9 + n // limit * 0.2 + n % limit * 0.01
-        attempt = LoggedAttempt(began, 0.2 + late, "http://sandbox", 200, "ok", waited=0.2)
-        calls.append(replace(call(n, began - 0.2, 0.4 + late), attempts=(attempt,)))
+        attempt = attempt_at(0.2, 0.2 + late, "http://sandbox", 200, "ok", waited=0.2)
+        calls.append(replace(call(n, began - 0.2, 0.4 + late), attempts=[attempt]))
     return calls
 
 
@@ -30,6 +32,6 @@ def test_a_client_that_waits_for_its_own_permits_is_the_cause() -> None:
 def test_requests_that_wait_because_many_fail_are_not_the_main_cause() -> None:
     calls = limited(4, 400, 0.0)
     for n in range(0, 400, 3):
-        failed = replace(calls[n].attempts[0], status=502, outcome="sandbox_error")
-        calls[n] = replace(calls[n], outcome="sandbox_error", attempts=(failed,))
+        failed = replace(calls[n].attempts[0], status=502, outcome=Outcome.SANDBOX_ERROR)
+        calls[n] = replace(calls[n], outcome=Outcome.SANDBOX_ERROR, attempts=[failed])
     assert [one.kind for one in learn(calls).causes] == ["status_502", "rate_limit"]

@@ -9,16 +9,16 @@ import pytest
 from sfusion.harness.studies.learn.attempts import requests_of
 from sfusion.harness.studies.learn.learned import learn
 from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
-from sfusion.harness.studies.look import LoggedCall
+from sfusion.harness.studies.look import Call
 from tests.harness.studies.learn.records import call
 
 
-def quota_of(calls: list[LoggedCall]) -> QuotaFit | None:
+def quota_of(calls: list[Call]) -> QuotaFit | None:
     calls = sorted(calls, key=lambda one: one.began)
     return find_quota(requests_of(calls, 0.0, calls[-1].began + 1), "durations")
 
 
-def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[LoggedCall]:
+def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[Call]:
     """Requests at random times at a gateway that admits so many at once, a second each."""
     draw = random.Random(1)
     ends: list[float] = []

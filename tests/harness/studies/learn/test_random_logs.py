@@ -10,13 +10,14 @@ from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
 from sfusion.harness.studies.learn.survey import sample, survey
-from sfusion.harness.studies.look import LoggedAttempt, LoggedCall
+from sfusion.harness.studies.look import Attempt, Call
 from sfusion_tools.outcome import Outcome
+from tests.harness.studies.made_calls import attempt_at, call_at
 
 STATUSES = [200, 429, 503, 502, 500, 404, 302, 499, None, 0]
 
 
-def random_log(seed: int) -> list[LoggedCall]:
+def random_log(seed: int) -> list[Call]:
     draw = random.Random(seed)
     outcomes: list[str | None] = [*(one.value for one in Outcome), None]
     outcomes = draw.sample(outcomes, draw.randint(1, len(outcomes)))
@@ -27,8 +28,8 @@ def random_log(seed: int) -> list[LoggedCall]:
     def seconds() -> float | None:
         return draw.choice([None, 0.0, draw.uniform(0, scale), draw.lognormvariate(-1, 1) * scale])
 
-    def attempt(began: float) -> LoggedAttempt:
-        return LoggedAttempt(
+    def attempt(began: float) -> Attempt:
+        return attempt_at(
             began + draw.uniform(-0.1, 1) * scale,
             seconds(),
             draw.choice(["", "a", "b", "c"]),
@@ -36,7 +37,7 @@ def random_log(seed: int) -> list[LoggedCall]:
             draw.choice(outcomes),
             draw.choice([0.0, draw.random() * scale]),
             retry_after=draw.choice([None, 0.0, 0.5, 1e6]),
-            run_seconds=seconds(),
+            execution_time=seconds(),
         )
 
     calls = []
@@ -44,7 +45,7 @@ def random_log(seed: int) -> list[LoggedCall]:
         began = draw.choice([0, 1.7e9]) + draw.uniform(0, span)
         attempts = tuple(attempt(began) for _ in range(draw.choice([0, 1, 1, 1, 2, 7])))
         name, worker, outcome = f"c{draw.randint(0, count)}", draw.choice(["w1", "w2", ""]), draw.choice(outcomes)
-        calls.append(LoggedCall(name, began, seconds(), source, outcome, worker, attempts, draw.choice([None, "x\ny"])))
+        calls.append(call_at(name, began, seconds(), source, outcome, worker, attempts, draw.choice([None, "x\ny"])))
     return calls
 
 

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learn_round_trips import CAUSES, PRODUCTIONS, production
+from sfusion.harness.lab.promises import Story
 from sfusion.harness.lab.runs.runner import run_scenario
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look.journal_records import journal_records
 
 FEWER_CALLS = 200
 
 
 def learned_from(data: dict[str, object]) -> Learned:
     (result,) = run_scenario(data, check=False)
-    return learn(sorted(journal_records(result.journal.events), key=lambda call: call.began))
+    return learn(Story(result.journal).records)
 
 
 def test_every_production_has_a_known_cause() -> None:

@@ -14,15 +14,16 @@ from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.distributions import added_delay
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look import LoggedAttempt, LoggedCall
+from sfusion.harness.studies.look import Call
+from tests.harness.studies.made_calls import attempt_at, call_at
 
 NOISE = 0.015
 SPAN = 16.0
 
 
-def logged(number: int, began: float, took: float, ran: float | None) -> LoggedCall:
-    attempt = LoggedAttempt(1e9 + began, took, "http://sandbox", 200, "ok", run_seconds=ran)
-    return LoggedCall(f"c{number}", 1e9 + began, took + 0.001, "client", "ok", "w", (attempt,))
+def logged(number: int, began: float, took: float, ran: float | None) -> Call:
+    attempt = attempt_at(1e9 + began, took, "http://sandbox", 200, "ok", execution_time=ran)
+    return call_at(f"c{number}", 1e9 + began, took + 0.001, "client", "ok", "w", (attempt,))
 
 
 def production(seed: int, *, workers: int | None = None, slower_since: float = math.inf) -> Learned:
@@ -61,10 +62,10 @@ def test_programs_that_take_longer_from_some_moment_on_are_a_slowdown(seed: int)
     assert rule.as_data()["between"][1] == 3600, "it does not end with the log"
 
 
-def shared_cores(cores: float, seed: int) -> list[LoggedCall]:
+def shared_cores(cores: float, seed: int) -> list[Call]:
     """Eight callers, and three times as many in the second half, whose programs share cores."""
     draw = random.Random(seed)
-    server, begun, calls = SharedCores(cores), dict[int, float](), list[LoggedCall]()
+    server, begun, calls = SharedCores(cores), dict[int, float](), list[Call]()
     ready = [draw.random() for _ in range(8)] + [SPAN / 2 + draw.random() for _ in range(16)]
     heapq.heapify(ready)
     for number in range(10_000):
@@ -126,5 +127,5 @@ def test_without_execution_times_nothing_is_said_about_a_queue() -> None:
     draw = random.Random(5)
     calls = [logged(n, 0.1 * n, draw.uniform(0.1, 0.3), 0.02) for n in range(200)]
     assert learn(calls).causes == (), "a constant share beside the program is not a queue"
-    unknown = [replace(one, attempts=(replace(one.attempts[0], run_seconds=None),)) for one in calls]
+    unknown = [replace(one, attempts=[replace(one.attempts[0], execution_time=None)]) for one in calls]
     assert learn(unknown).causes == ()

@@ -11,37 +11,37 @@ from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.look import LoggedAttempt, LoggedCall
+from sfusion.harness.studies.look import Call
+from sfusion_tools.outcome import Outcome
 from tests.harness.studies.learn.records import call
+from tests.harness.studies.made_calls import attempt_at, call_at
 
 START = 1_763_000_000.0
 
 
-def several(count: int, **facts: object) -> list[LoggedCall]:
+def several(count: int, **facts: object) -> list[Call]:
     draw = random.Random(3)
     return [call(n, START + 0.1 * n, draw.uniform(0.05, 0.4), **facts) for n in range(count)]  # type: ignore[arg-type]
 
 
-def mixed_sandboxes() -> list[LoggedCall]:
+def mixed_sandboxes() -> list[Call]:
     return [call(n, START + 0.1 * n, 0.2, sandbox=f"http://sandbox-{n}") for n in range(100)]
 
 
-def jumping_clock() -> list[LoggedCall]:
+def jumping_clock() -> list[Call]:
     return sorted([*several(40), call(99, START - 5e8), call(100, START + 5e8)], key=lambda one: one.began)
 
 
-def unprintable() -> list[LoggedCall]:
+def unprintable() -> list[Call]:
     calls = several(15, sandbox="http://a\n- evil: {}\u2028#\x1b[31m") + several(15, sandbox="http://b\n- : x")
     bad = [
-        LoggedCall(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="x: {y}\n  - 'z' \x07") for n in range(9)
+        call_at(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="x: {y}\n  - 'z' \x07") for n in range(9)
     ]
     return sorted(calls + bad, key=lambda one: one.began)
 
 
-def without_times() -> list[LoggedCall]:
-    return [
-        LoggedCall(f"d{n}", float(n), None, "dump", "ok" if n % 5 else "unreachable", timed=False) for n in range(50)
-    ]
+def without_times() -> list[Call]:
+    return [call_at(f"d{n}", float(n), None, "dump", "ok" if n % 5 else "unreachable", timed=False) for n in range(50)]
 
 
 LOGS = {
@@ -53,12 +53,12 @@ LOGS = {
     "only lost connections": several(60, outcome="unreachable", status=None),
     "only hangs": [call(n, START + n, 13.0, outcome="transport_timeout", status=None) for n in range(40)],
     "only bad gateways": several(60, outcome="sandbox_error", status=502),
-    "only malformed calls": [LoggedCall(f"c{n}", START + n, 0.0, "client", "bad_arguments") for n in range(30)],
+    "only malformed calls": [call_at(f"c{n}", START + n, 0.0, "client", "bad_arguments") for n in range(30)],
     "only cancelled": several(30, outcome="cancelled", status=None),
     "only program timeouts": [call(n, START + n, 70.0, outcome="program_timeout") for n in range(30)],
     "half never ended": several(30) + [call(n, START + 3 + n, None, outcome=None, status=None) for n in range(30)],
     "nothing ended": [call(n, START + n, None, outcome=None, status=None) for n in range(30)],
-    "no attempts": [LoggedCall(f"c{n}", START + n, 0.1, "client", "throttled") for n in range(30)],
+    "no attempts": [call_at(f"c{n}", START + n, 0.1, "client", "throttled") for n in range(30)],
     "a hundred sandboxes": mixed_sandboxes(),
     "all at the same time": [call(n, START, 0.2) for n in range(50)],
     "no durations": [call(n, START + n, None, outcome=None, source="access") for n in range(50)],
@@ -96,7 +96,7 @@ def test_the_scenario_of_a_strange_log_ends_its_calls_alike(name: str) -> None:
 
 def test_the_shares_of_programs_do_not_depend_on_what_failed_otherwise() -> None:
     calls = several(30) + several(50, outcome="sandbox_error", status=502)
-    bad = [LoggedCall(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="no code") for n in range(20)]
+    bad = [call_at(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="no code") for n in range(20)]
     fine, malformed = learn(sorted(calls + bad, key=lambda one: one.began)).programs
     assert (fine.outcome, fine.share) == ("ok", 80)
     assert (malformed.outcome, malformed.share) == ("bad_arguments", 20)
@@ -130,8 +130,8 @@ def test_a_steady_share_of_failures_is_a_rate_and_a_cluster_of_them_a_burst(coun
     calls = several(count)
     for place in range(count):
         if draw.random() < (0.8 if 0.3733 * count <= place < 0.5267 * count else 0.03):
-            failed = LoggedAttempt(calls[place].began, 0.001, "http://sandbox", 502, "sandbox_error")
-            calls[place] = replace(calls[place], outcome="sandbox_error", attempts=(failed,), seconds=0.001)
+            failed = attempt_at(0.0, 0.001, "http://sandbox", 502, "sandbox_error")
+            calls[place] = replace(calls[place], outcome=Outcome.SANDBOX_ERROR, attempts=[failed], seconds=0.001)
     burst, rate = learn(calls).sandboxes[0].failures
     assert (burst.kind, rate.kind) == ("burst", "rate")
     assert burst.between is not None

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from sfusion.harness.studies.look import LoggedAttempt, LoggedCall, axis, digest
-from sfusion.harness.studies.look.axis import loads
+from sfusion.harness.studies.look import axis, digest
+from sfusion.harness.studies.look.axis import Durations, loads
 from sfusion.harness.studies.look.digest import Digest
-from sfusion.harness.studies.look.histogram import Durations
 from tests.harness.studies.look.made_up import START, degrading
+from tests.harness.studies.made_calls import attempt_at, call_at
 
 
 def filled(records) -> Digest:
@@ -39,8 +39,8 @@ def test_counts_do_not_depend_on_the_width_of_the_buckets_nor_on_the_order(monke
 @pytest.mark.parametrize("most", [4, 2000])
 def test_the_mean_in_flight_is_exact_whatever_the_buckets(monkeypatch, most):
     monkeypatch.setattr(axis, "MOST_BUCKETS", most)
-    attempts = [LoggedAttempt(100.0 + at, seconds, waited=0.5) for at, seconds in ((0.0, 6.0), (1.0, 2.0), (5.0, 8.0))]
-    found = filled(LoggedCall("c", one.began - 0.5, one.seconds, "client", "ok", attempts=(one,)) for one in attempts)
+    attempts = [attempt_at(100.0 + at, seconds, waited=0.5) for at, seconds in ((0.0, 6.0), (1.0, 2.0), (5.0, 8.0))]
+    found = filled(call_at("c", one.after - 0.5, one.seconds, "client", "ok", attempts=(one,)) for one in attempts)
     stretches = found.axis.merged(3)
     for what, total in (("in_flight", 16.0), ("waiting", 1.5)):
         busy = [mean * (end - start) for (start, end, _), mean in zip(stretches, loads(stretches, what), strict=True)]
@@ -53,8 +53,8 @@ def test_samples_are_few_and_hold_the_extremes():
             seconds = 100.0 if number == 3_000 else 1.0
             outcome = "unreachable" if number == 3_500 else "ok"
             tries = 5 if number == 3_900 else 1
-            yield LoggedCall(
-                f"c{number}", float(number), seconds, "client", outcome, attempts=(LoggedAttempt(number, 1.0),) * tries
+            yield call_at(
+                f"c{number}", float(number), seconds, "client", outcome, attempts=(attempt_at(number, 1.0),) * tries
             )
 
     chosen = {record.call for record in filled(calls()).samples()}
@@ -65,27 +65,30 @@ def test_samples_are_few_and_hold_the_extremes():
 
 def test_samples_hold_no_call_that_is_left_out_of_the_axis():
     times = {"stray": 2 * START} | {f"c{number}": START + number for number in range(500)}
-    found = filled(LoggedCall(name, at, 1.0, "client", "ok") for name, at in times.items())
+    found = filled(call_at(name, at, 1.0, "client", "ok") for name, at in times.items())
     assert found.axis.strays == 1
     assert {"c0", "c499"} <= {record.call for record in found.samples()} <= times.keys() - {"stray"}
 
 
 def test_names_are_bounded():
-    attempts = [LoggedAttempt(1.0, 1.0, f"sandbox {number}", fault=f"fault {number}") for number in range(500)]
+    attempts = [attempt_at(1.0, 1.0, f"sandbox {number}", fault=f"fault {number}") for number in range(500)]
     found = filled(
-        LoggedCall("c", 1.0, 1.0, "client", "bad_arguments", problem=f"problem {number}", attempts=(attempt,))
+        call_at("c", 1.0, 1.0, "client", "bad_arguments", problem=f"problem {number}", attempts=(attempt,))
         for number, attempt in enumerate(attempts)
     )
     for counted in (found.sandboxes, found.faults, found.problems):
         assert len(counted) <= digest.MOST_NAMES + 1
     assert (
-        sum(one.attempts for one in found.sandboxes.values()) == found.faults.total() == found.problems.total() == 500
+        sum(one.sums.attempts for one in found.sandboxes.values())
+        == found.faults.total()
+        == found.problems.total()
+        == 500
     )
 
 
 def test_a_clock_that_jumps_does_no_harm():
     times = (START, 0.0, -5.0, 1e12, START - 7)
-    found = filled(LoggedCall("c", at, 1.0, "client", "ok", attempts=(LoggedAttempt(at, 1.0),)) for at in times)
+    found = filled(call_at("c", at, 1.0, "client", "ok", attempts=(attempt_at(at, 1.0),)) for at in times)
     assert found.calls == 5
     assert len(found.axis.merged(60)) <= 60
 

@@ -16,7 +16,8 @@ from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import run_scenario
-from sfusion.harness.studies.look import LoggedCall, journal_records, read_records
+from sfusion.harness.studies.look import Call, read_records
+from sfusion_tools import record
 
 SCENARIO = """
 scenario: some-of-everything
@@ -29,7 +30,7 @@ promises: [every_call_ends_once]
 """
 
 
-def read(path: Path, lines: list[dict[str, Any]]) -> list[LoggedCall]:
+def read(path: Path, lines: list[dict[str, Any]]) -> list[Call]:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return list(read_records([path]))
 
@@ -46,8 +47,8 @@ def test_a_run_is_read_as_its_client_saw_it(tmp_path):
     )
     attempts = [attempt for one in records for attempt in one.attempts]
     started = [event for event in journal.events if event["event"] == "attempt_started"]
-    assert Counter(one.sandbox for one in attempts) == Counter(event["endpoint"] for event in started)
-    assert len({one.sandbox for one in attempts}) == 2
+    assert Counter(one.endpoint for one in attempts) == Counter(event["endpoint"] for event in started)
+    assert len({one.endpoint for one in attempts}) == 2
     refused = [one for one in attempts if one.status == 429]
     assert refused
     assert {(one.fault, one.retry_after, one.outcome) for one in refused} == {("busy", 1.0, "throttled")}
@@ -105,7 +106,7 @@ def test_a_proxy_journal_has_one_call_for_each_request(tmp_path):
 
 def test_calls_of_other_tools_take_their_attempts_from_the_server(tmp_path):
     base = {"source": "server", "call": "c1", "attempt": 1}
-    (record,) = read(
+    (call,) = read(
         tmp_path / "journal.ndjson",
         [
             {"journal": 1, "scenario": "s"},
@@ -116,16 +117,16 @@ def test_calls_of_other_tools_take_their_attempts_from_the_server(tmp_path):
             {"at": 5, "event": "strike", **base},
         ],
     )
-    (attempt,) = record.attempts
-    assert (record.began, record.seconds, record.outcome, record.worker) == (0, 4, None, "n1-w1")
-    assert (attempt.began, attempt.seconds, attempt.status, attempt.outcome) == (1, 2, 429, "throttled")
+    (attempt,) = call.attempts
+    assert (call.began, call.seconds, call.outcome, call.worker) == (0, 4, None, "n1-w1")
+    assert (attempt.after, attempt.seconds, attempt.status, attempt.outcome) == (1, 2, 429, "throttled")
 
 
 @pytest.mark.parametrize("source", ["server", "client"])
 def test_calls_without_an_end_do_not_fill_the_memory(tmp_path, monkeypatch, source):
-    monkeypatch.setattr(journal_records, "MOST_OPEN", 3)
+    monkeypatch.setattr(record, "MOST_OPEN", 3)
     kind = {"server": "arrived", "client": "call_started"}[source]
-    calls = journal_records.JournalCalls()
+    calls = record.CallFold()
     for number in range(10):
         found = list(calls.add({"at": number, "source": source, "event": kind, "call": f"c{number}", "attempt": 1}))
         assert [one.call for one in found] == ([f"c{number - 3}"] if number >= 3 else [])

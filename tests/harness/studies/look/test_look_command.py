@@ -10,10 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.studies.look import LoggedCall
+from sfusion.harness.studies.look import Call
 from sfusion_tools.event_lines import call_line
-from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.result import Attempt
 from tests.harness.studies.look.made_up import degrading
 
 
@@ -22,28 +20,10 @@ def write(path: Path, records) -> Path:
     return path
 
 
-def line_of(record: LoggedCall) -> bytes:
+def line_of(record: Call) -> bytes:
     more = "" if record.problem is None else f',"problem":"{record.problem}"'
-    attempts = [
-        Attempt(
-            number=1,
-            endpoint=one.sandbox,
-            outcome=Outcome(one.outcome),
-            status=one.status,
-            detail="",
-            may_have_run=False,
-            waited=one.waited,
-            seconds=one.seconds,
-            after=one.began - record.began,
-            sent=1,
-            received=1,
-        )
-        for one in record.attempts
-    ]
-    faults = {one.fault for one in record.attempts} or {None}
-    (fault,) = faults
-    facts = record.source, record.worker, record.call, record.began, record.seconds, Outcome(record.outcome)
-    return call_line(*facts, attempts, more, fault)
+    facts = record.source, record.worker, record.call, record.began, record.seconds, record.outcome
+    return call_line(*facts, record.attempts, more)
 
 
 def look(*arguments: object) -> tuple[int, str]:

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from sfusion.harness.studies.look import LoggedAttempt, LoggedCall
+from sfusion.harness.studies.look import Attempt, Call
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import Overview, overview
 from sfusion.harness.studies.look.telling import notes, sentence, suspicion
 from tests.harness.studies.look.made_up import OUTAGE, START, degrading
+from tests.harness.studies.made_calls import attempt_at, call_at
 
 
-def found(records: Iterable[LoggedCall]) -> Overview:
+def found(records: Iterable[Call]) -> Overview:
     digest = Digest()
     for record in records:
         digest.add(record)
@@ -42,27 +43,27 @@ def test_it_tells_when_it_got_worse_which_sandbox_and_what_the_model_read():
     assert (told.unit, told.workers) == ("unix", 4)
 
 
-def call(source: str, attempt: LoggedAttempt) -> LoggedCall:
-    return LoggedCall("c", attempt.began, 1.0, source, attempt.outcome, attempts=(attempt,))
+def call(source: str, attempt: Attempt) -> Call:
+    return call_at("c", attempt.after, 1.0, source, attempt.outcome, attempts=(attempt,))
 
 
 def test_a_slow_sandbox_is_named_even_if_it_never_fails():
     told = found(
-        call("client", LoggedAttempt(START + number, 3.0 if number % 2 else 1.0, f"s{number % 2}", 200, "ok"))
+        call("client", attempt_at(START + number, 3.0 if number % 2 else 1.0, f"s{number % 2}", 200, "ok"))
         for number in range(100)
     )
     assert told.suspect == "s1"
     assert told.turns == []
 
 
-def mixed(sandbox: str, attempts: int, failed: int, ok_seconds: float, failed_seconds: float) -> list[LoggedCall]:
+def mixed(sandbox: str, attempts: int, failed: int, ok_seconds: float, failed_seconds: float) -> list[Call]:
     """Calls of one sandbox, the failures spread evenly among the answers."""
     return [
         call(
             "client",
-            LoggedAttempt(START + number, failed_seconds, sandbox, 500, "sandbox_error")
+            attempt_at(START + number, failed_seconds, sandbox, 500, "sandbox_error")
             if number * failed // attempts != (number + 1) * failed // attempts
-            else LoggedAttempt(START + number, ok_seconds, sandbox, 200, "ok"),
+            else attempt_at(START + number, ok_seconds, sandbox, 200, "ok"),
         )
         for number in range(attempts)
     ]
@@ -102,11 +103,11 @@ def test_the_sandbox_that_fails_more_is_named_and_answers_alone_tell_which_is_sl
     ("outcome", "seconds", "until"), [("unreachable", 1.0, 6000), ("ok", 9.0, 6000), ("unreachable", 1.0, 5850)]
 )
 def test_a_sandbox_that_broke_late_is_named_with_the_time(outcome, seconds, until):
-    def attempts() -> Iterable[LoggedAttempt]:
+    def attempts() -> Iterable[Attempt]:
         for number in range(0, 6000, 2):
             bad = number % 3 == 1 and 5700 <= number < until
             took, ended = (seconds, outcome) if bad else (1.0, "ok")
-            yield LoggedAttempt(START + number, took, f"s{number % 3}", 200, ended)
+            yield attempt_at(START + number, took, f"s{number % 3}", 200, ended)
 
     told = found(call("client", one) for one in attempts())
     assert told.suspect == "s1"
@@ -122,9 +123,7 @@ def test_a_sandbox_that_broke_late_is_named_with_the_time(outcome, seconds, unti
 
 def test_sandboxes_that_break_together_are_no_suspects():
     told = found(
-        call(
-            "client", LoggedAttempt(START + number, 1.0, f"s{number % 3}", 200, "ok" if number < 1500 else "throttled")
-        )
+        call("client", attempt_at(START + number, 1.0, f"s{number % 3}", 200, "ok" if number < 1500 else "throttled"))
         for number in range(0, 2000, 4)
     )
     assert told.suspect == ""
@@ -132,22 +131,22 @@ def test_sandboxes_that_break_together_are_no_suspects():
 
 @pytest.mark.parametrize("unnamed", ["", "(others)"])
 def test_only_a_sandbox_with_a_name_is_a_suspect(unnamed):
-    bad = [LoggedAttempt(START + number, 1.0, unnamed, 500, "sandbox_error") for number in range(30)]
-    worse = [LoggedAttempt(START + number, 1.0, "s", 500, "sandbox_error") for number in range(20)]
-    good = [LoggedAttempt(START + number, 1.0, sandbox, 200, "ok") for number in range(100) for sandbox in ("t", "u")]
+    bad = [attempt_at(START + number, 1.0, unnamed, 500, "sandbox_error") for number in range(30)]
+    worse = [attempt_at(START + number, 1.0, "s", 500, "sandbox_error") for number in range(20)]
+    good = [attempt_at(START + number, 1.0, sandbox, 200, "ok") for number in range(100) for sandbox in ("t", "u")]
     assert found(call("client", one) for one in [*bad, *worse, *good]).suspect == "s"
 
 
 DAY = 86_400.0
 
 
-def timed(at: float, seconds: float = 1.0) -> LoggedCall:
+def timed(at: float, seconds: float = 1.0) -> Call:
     outcome = "ok" if at < START + 600 else "unreachable"
-    return LoggedCall("c", at, seconds, "client", outcome, attempts=(LoggedAttempt(at, seconds, "s", 200, outcome),))
+    return call_at("c", at, seconds, "client", outcome, attempts=(attempt_at(at, seconds, "s", 200, outcome),))
 
 
-def untimed(line: int) -> LoggedCall:
-    return LoggedCall("", float(line), None, "access", "ok", timed=False)
+def untimed(line: int) -> Call:
+    return call_at("", float(line), None, "access", "ok", timed=False)
 
 
 GOOD = [timed(START + 2 * number) for number in range(500)]
@@ -201,7 +200,7 @@ def test_a_single_odd_duration_is_not_a_change(odd):
 
 
 def test_one_sandbox_is_never_a_suspect():
-    told = found(call("server", LoggedAttempt(START + number, 1.0, "s", 500, "sandbox_error")) for number in range(100))
+    told = found(call("server", attempt_at(START + number, 1.0, "s", 500, "sandbox_error")) for number in range(100))
     assert told.suspect == ""
     assert told.read == [], "a server does not know what the model read"
 
@@ -209,10 +208,10 @@ def test_one_sandbox_is_never_a_suspect():
 @pytest.mark.parametrize(
     ("record", "unit", "shown"),
     [
-        (LoggedCall("c", START, 1.0, "client", "ok"), "unix", "2025-11-15 09:46:40 UTC"),
-        (LoggedCall("c", 12.0, 1.0, "client", "ok"), "seconds", "12.0 s"),
-        (LoggedCall("c", 12.0, None, "dump", "ok", timed=False), "step", "step 12"),
-        (LoggedCall("", 12.0, None, "access", None, timed=False), "line", "line 12"),
+        (call_at("c", START, 1.0, "client", "ok"), "unix", "2025-11-15 09:46:40 UTC"),
+        (call_at("c", 12.0, 1.0, "client", "ok"), "seconds", "12.0 s"),
+        (call_at("c", 12.0, None, "dump", "ok", timed=False), "step", "step 12"),
+        (call_at("", 12.0, None, "access", None, timed=False), "line", "line 12"),
     ],
 )
 def test_times_are_shown_as_what_they_are(record, unit, shown):
@@ -227,14 +226,12 @@ def test_an_empty_log_has_an_overview():
 
 
 def test_retried_failures_are_told_as_those_of_attempts():
-    def records() -> Iterable[LoggedCall]:
+    def records() -> Iterable[Call]:
         for number in range(600):
             at = START + number
             outcomes = ["unreachable", "ok"] if number >= 300 else ["ok"]
-            attempts = tuple(
-                LoggedAttempt(at + place, 0.1, "s", 200, outcome) for place, outcome in enumerate(outcomes)
-            )
-            yield LoggedCall("c", at, 0.1, "client", "ok", attempts=attempts)
+            attempts = tuple(attempt_at(at + place, 0.1, "s", 200, outcome) for place, outcome in enumerate(outcomes))
+            yield call_at("c", at, 0.1, "client", "ok", attempts=attempts)
 
     (turn,) = found(records()).turns
     assert (turn.what, turn.worse, turn.mostly) == ("attempts", True, "unreachable")
@@ -252,7 +249,7 @@ def test_retried_failures_are_told_as_those_of_attempts():
 )
 def test_a_wave_of_any_outcome_is_told_without_counting_as_failed(kind, what, mostly, said):
     told = found(
-        call("client", LoggedAttempt(START + number, 1.0, "s", 200, kind if number >= 300 else "ok"))
+        call("client", attempt_at(START + number, 1.0, "s", 200, kind if number >= 300 else "ok"))
         for number in range(600)
     )
     (turn,) = told.turns
@@ -266,6 +263,6 @@ def test_a_wave_of_any_outcome_is_told_without_counting_as_failed(kind, what, mo
 def test_an_outage_is_not_told_as_better_programs():
     outcomes = ["program_error", "ok"] * 150 + ["unreachable"] * 300
     told = found(
-        call("client", LoggedAttempt(START + number, 1.0, "s", 200, outcome)) for number, outcome in enumerate(outcomes)
+        call("client", attempt_at(START + number, 1.0, "s", 200, outcome)) for number, outcome in enumerate(outcomes)
     )
     assert [turn.what for turn in told.turns] == ["failed"]

@@ -132,7 +132,7 @@ def test_secrets_in_the_address_of_a_sandbox_are_not_read(tmp_path, form, writte
         "server's journal": [JOURNAL | {"source": "server", "event": "arrived", "sandbox": written}],
     }
     path.write_text("".join(json.dumps(one) + "\n" for one in lines[form]))
-    assert [one.sandbox for record in read_records([path]) for one in record.attempts] == [shown]
+    assert [one.endpoint for record in read_records([path]) for one in record.attempts] == [shown]
 
 
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):

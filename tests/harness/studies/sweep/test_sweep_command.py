@@ -76,7 +76,7 @@ def test_every_setting_is_played_with_the_same_seeds(scenario: Path) -> None:
 
 def test_figures_are_those_of_the_journal() -> None:
     (result,) = run_scenario(SCENARIO, tools={"rate_limit": 12})
-    figures = figures_of(result.journal.events)
+    figures = figures_of(result.journal)
     events = [event for event in result.journal.events if event["event"] == "answered"]
     assert figures.outcomes == {"ok": 24}
     assert figures.attempts == len(events)

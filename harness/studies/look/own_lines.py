@@ -1,0 +1,166 @@
+"""Lines that sfusion writes, of event logs and of journals, with checked values: anybody may have written them.
+
+Errors do not say where: the reader adds that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from sfusion_tools.event_lines import VERSION
+from sfusion_tools.outcome import OUTCOMES, Outcome
+from sfusion_tools.record import Attempt, Call, Event
+from sfusion_tools.sandbox.endpoints import redact
+
+LATEST = 1e12
+"""No time or duration of a log is larger."""
+LONGEST = 300
+"""Characters of a name."""
+_ADDRESS = re.compile(r"://|[@?]")
+
+
+class BadLine(ValueError):
+    """Raised for a line that cannot be what it claims to be."""
+
+
+def number(record: Mapping[str, Any], key: str) -> float:
+    """Return a number that must be there."""
+    value = record.get(key)
+    if type(value) is float or type(value) is int:
+        if -LATEST <= value <= LATEST:
+            return float(value)
+    elif isinstance(value, str):
+        raise BadLine(f"{key} must be a number, found a text")
+    raise BadLine(f"{key} must be a number up to {LATEST:g}, found {_shown(value)}")
+
+
+def optional_number(record: Mapping[str, Any], key: str) -> float | None:
+    return None if record.get(key) is None else number(record, key)
+
+
+def duration(record: Mapping[str, Any], key: str) -> float | None:
+    """Return seconds, None if there are none; a clock that was set back does not make them negative."""
+    value = optional_number(record, key)
+    return None if value is None else max(0.0, value)
+
+
+def count(record: Mapping[str, Any], key: str) -> int | None:
+    value = optional_number(record, key)
+    return None if value is None else int(value)
+
+
+def name(record: Mapping[str, Any], key: str) -> str:
+    """Return a text, cut to a sensible length; empty if there is none."""
+    value = record.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadLine(f"{key} must be a text, found {_shown(value)}")
+    return value if len(value) <= LONGEST else value[:LONGEST]
+
+
+def sandbox_label(record: Mapping[str, Any], key: str) -> str:
+    """Return the name of a sandbox; of an address only what is no secret, whoever wrote the log."""
+    value = record.get(key)
+    return _redacted(value) if isinstance(value, str) else name(record, key)
+
+
+@lru_cache(maxsize=1000)
+def _redacted(label: str) -> str:
+    return (redact(label) if _ADDRESS.search(label) else label)[:LONGEST]
+
+
+def outcome(record: Mapping[str, Any], key: str = "outcome") -> Outcome | None:
+    value = record.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in OUTCOMES:
+        raise BadLine(f"{key} must be one of {', '.join(Outcome)}; found {_shown(value)}")
+    return OUTCOMES[value]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "no finite number"
+    text = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def is_event_line(record: Mapping[str, Any]) -> bool:
+    return "event_log" in record
+
+
+def event_call(record: Mapping[str, Any]) -> Call:
+    """Return the call of a line of an event log; raise BadLine."""
+    if record["event_log"] != VERSION:
+        raise BadLine(f"a line of version {record['event_log']!r}; this sfusion reads version {VERSION}")
+    attempts = record.get("attempts", [])
+    if not isinstance(attempts, list) or not all(isinstance(one, dict) for one in attempts):
+        raise BadLine("attempts must be a list of objects")
+    return Call(
+        name(record, "call"),
+        number(record, "began"),
+        duration(record, "seconds"),
+        name(record, "source") or "client",
+        outcome(record),
+        name(record, "worker"),
+        [_attempt(place, one) for place, one in enumerate(attempts, 1)],
+        name(record, "problem") or None,
+        waited=duration(record, "waited") or 0.0,
+        refused=name(record, "refused"),
+    )
+
+
+def _attempt(place: int, record: Mapping[str, Any]) -> Attempt:
+    return Attempt(
+        place,
+        sandbox_label(record, "sandbox"),
+        outcome(record),
+        count(record, "status"),
+        "",
+        False,
+        duration(record, "waited") or 0.0,
+        duration(record, "seconds"),
+        number(record, "after"),
+        count(record, "sent") or 0,
+        count(record, "received") or 0,
+        duration(record, "retry_after"),
+        duration(record, "run_seconds"),
+        name(record, "fault") or None,
+    )
+
+
+def is_journal_header(record: Mapping[str, Any]) -> bool:
+    return "journal" in record and "scenario" in record
+
+
+def is_journal_event(record: Mapping[str, Any]) -> bool:
+    return "at" in record and "event" in record and "source" in record
+
+
+def checked_event(record: Mapping[str, Any]) -> Event:
+    """Return what an event of a journal says about a call; raise BadLine."""
+    ended = outcome(record)
+    asked = record.get("retry_after")
+    return {
+        "at": number(record, "at"),
+        "source": name(record, "source"),
+        "event": name(record, "event"),
+        "call": name(record, "call"),
+        "attempt": count(record, "attempt") or 0,
+        "worker": name(record, "worker"),
+        "sandbox": sandbox_label(record, "sandbox"),
+        "endpoint": sandbox_label(record, "endpoint"),
+        "outcome": None if ended is None else ended.value,
+        "status": count(record, "status"),
+        "problem": name(record, "problem"),
+        "waited": duration(record, "waited") or 0.0,
+        "seconds": duration(record, "seconds") or 0.0,
+        "rule": name(record, "rule"),
+        "client_gone": bool(record.get("client_gone")),
+        "retry_after": asked if isinstance(asked, str | int | float) else None,
+    }
