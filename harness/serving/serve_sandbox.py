@@ -135,5 +135,5 @@ async def _print_banner(sandbox: FakeSandbox, faults: str, token: str | None = N
     if sandbox.executor_name == "python" and not (find_spec("ipykernel") and find_spec("jupyter_client")):
         from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
 
-        typer.echo(f"notebooks: {WITHOUT_KERNEL}")
+        typer.echo(WITHOUT_KERNEL)
     typer.echo(admin_line(sandbox, token))
