@@ -56,21 +56,6 @@ class Outcome(StrEnum):
     is_infrastructure: bool
     """True if the outcome says nothing about the model's text; a trainer should mask it."""
 
-    @classmethod
-    def of_status(cls, status: int | None) -> Outcome | None:
-        """Return how an attempt with this HTTP status ended, None where the body decides; no status: no answer."""
-        match status:
-            case None:
-                return cls.UNREACHABLE
-            case 200:
-                return None
-            case 429:
-                return cls.THROTTLED
-            case 499:  # nginx: the client left
-                return cls.CANCELLED
-            case _:
-                return cls.SANDBOX_ERROR if status >= 500 else cls.BAD_RESPONSE
-
 
 _PROGRAMS = Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR
 for _outcome in Outcome:

@@ -20,7 +20,7 @@ async def main(namespaces: bool | None, env: dict[str, str]) -> None:
         "PROCESSES": str(BOUNDS.processes),
         "MEMORY": str(BOUNDS.memory),
     }
-    executor = PythonExecutor(namespaces=namespaces, bounds=BOUNDS, env=env, jupyter="builtin")
+    executor = PythonExecutor(namespaces=namespaces, bounds=BOUNDS, env=env)
     try:
         print(json.dumps(str(await executor.confinement())), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -122,6 +122,7 @@ class Target:
             "files": {str(path): _attributes(path) for path in paths},
             "limits": [line for line in limits.splitlines() if "files" in line or "processes" in line],
             "priority": os.getpriority(os.PRIO_PROCESS, self._server.pid),
+            "scheduler": os.sched_getscheduler(self._server.pid),
             "shared memory": _left_in_shared_memory(),
             "segments": _segments() & {SHARED_KEY, SHARED_KEY + 1},
             "requests": [path.name for room in self.rooms.iterdir() for path in room.glob("run-*")],
@@ -218,10 +219,13 @@ def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
     text = program.read_text(encoding="utf-8")
     promise = ast.get_docstring(ast.parse(text))
     assert promise, f"{program.name} does not say in its docstring which promise it tries to break"
+    cells = cells_of(text)
+    if len(cells) > 1:
+        pytest.importorskip("ipykernel")
     target = targets[mode]
     before = target.state()
     try:
-        answer = target.run(*cells_of(text))
+        answer = target.run(*cells)
         alive = target.run("echo alive", language="bash")
         shown = f"{promise}\n{mode}, {target.confinement}\n{answer}"
         assert alive["stdout"] == "alive\n", f"{shown}\nthe next request: {alive}"

@@ -107,4 +107,4 @@ async def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
     if isinstance(sandbox.executor, PythonExecutor):
         typer.echo((await sandbox.executor.confinement()).describe())
     if sandbox.executor_name == "python" and not (find_spec("ipykernel") and find_spec("jupyter_client")):
-        typer.echo(f"notebooks: {WITHOUT_KERNEL}")
+        typer.echo(WITHOUT_KERNEL)

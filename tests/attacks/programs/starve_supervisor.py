@@ -7,9 +7,18 @@ import os
 import signal
 
 server = int(os.environ["SERVER"])
+
+
+def reschedule(pid):
+    before = os.sched_getscheduler(pid)
+    os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
+    if os.sched_getscheduler(pid) == before:
+        raise PermissionError("the filter of system calls only pretends that it succeeds")
+
+
 attacks = {
     "priority": lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19),
-    "scheduler": lambda pid: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)),
+    "scheduler": reschedule,
     "affinity": lambda pid: os.sched_setaffinity(pid, os.sched_getaffinity(pid)),
     "signal": lambda pid: os.kill(pid, signal.SIGWINCH),
     "environment": lambda pid: open(f"/proc/{pid}/environ").read(),

@@ -171,4 +171,4 @@ async def test_the_start_says_how_programs_are_confined_and_what_a_missing_kerne
         assert "ipykernel" not in output
         monkeypatch.setattr(serve_sandbox, "find_spec", lambda name: None)
         await serve_sandbox._print_banner(sandbox, "no faults")
-        assert "notebooks: the programs' Python has no ipykernel" in capsys.readouterr().out
+        assert "\nnotebooks need ipykernel, which is missing: " in capsys.readouterr().out

@@ -28,7 +28,7 @@ from .files import WorkDirectory, make_room, needed_directories, private_directo
 from .guard.spec import Abilities, ResourceBounds, UserKind
 from .guard.trees import remove_tree
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
-from .notebook import DRIVER_FOLDER, NotebookKind, installed_kind, run_notebook
+from .notebook import NoKernelError, run_notebook
 
 SIGNAL_SCOPE_VERSION = 6
 """The first version of Landlock that can block signals."""
@@ -63,7 +63,6 @@ class PythonExecutor:
         path: str | None = None,
         env: Mapping[str, str] | None = None,
         bounds: ResourceBounds | None = None,
-        jupyter: NotebookKind = "auto",
         namespaces: bool | None = None,
         landlock: bool | None = None,
         own_user: bool | None = None,
@@ -78,7 +77,6 @@ class PythonExecutor:
         self._path = path
         self._env = dict(env or {})
         self._bounds = bounds or ResourceBounds()
-        self._jupyter: NotebookKind = jupyter
         self._wanted = namespaces, landlock, own_user
         self._base: str | None = None
         self._lock: int | None = None
@@ -89,6 +87,7 @@ class PythonExecutor:
         self._users: Iterator[int] = iter(())
         self._deciding = asyncio.Lock()
         self._needed: list[str] | None = None
+        self._warned = False
 
     async def confinement(self) -> Confinement:
         """Return how programs are confined on this machine."""
@@ -130,7 +129,7 @@ class PythonExecutor:
         search_path = self._path or default_path()
         named = [path for text in (search_path, *self._env.values()) for path in text.split(os.pathsep)]
         found = [path for path in named if os.path.isabs(path) and os.path.exists(path)]
-        return [*found, os.__file__, DRIVER_FOLDER, *filter(None, [shutil.which("python", path=search_path)])]
+        return [*found, os.__file__, *filter(None, [shutil.which("python", path=search_path)])]
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
         try:
@@ -144,11 +143,11 @@ class PythonExecutor:
             runner = await self._ready()
             async with self._work_directory(runner.confinement) as work:
                 work.refuse_escapes(request.fetch_files)
-                place = self._workspace(work)
-                if self._jupyter == "auto":
-                    self._jupyter = await installed_kind(runner, place)
-                return await run_notebook(request, runner, work, place, self._jupyter, FETCH_LIMIT)
+                return await run_notebook(request, runner, work, self._workspace(work), FETCH_LIMIT)
         except Exception as exc:
+            if isinstance(exc, NoKernelError) and not self._warned:
+                self._warned = True
+                logger.warning(str(exc))
             shown = "\n".join(request.cells)[:100]
             return RunJupyterAnswer("SandboxError", f"exception on running jupyter {shown}: {exc} None")
 
@@ -217,7 +216,7 @@ class PythonExecutor:
     def _work_directory(self, confinement: Confinement) -> WorkDirectory:
         private = private_directories() if confinement.namespaces else []
         if private and self._needed is None:
-            self._needed = needed_directories(self._path or default_path(), self._env, DRIVER_FOLDER)
+            self._needed = needed_directories(self._path or default_path(), self._env)
         user = next(self._users) if confinement.own_user else None
         return WorkDirectory(self._room()[0], private, self._needed or [], user)
 

@@ -27,9 +27,9 @@ def beneath(path: str, directories: Iterable[str]) -> bool:
     return any(path == directory or path.startswith(directory + os.sep) for directory in directories)
 
 
-def needed_directories(search_path: str, env: Mapping[str, str], *more: str) -> list[str]:
+def needed_directories(search_path: str, env: Mapping[str, str]) -> list[str]:
     """Return the directories beneath the private ones that programs read: this Python and what the variables name."""
-    named = [sys.prefix, sys.base_prefix, *sys.path, *more, *_installations(search_path)]
+    named = [sys.prefix, sys.base_prefix, *sys.path, *_installations(search_path)]
     for text in (search_path, *env.values()):
         named += text.split(os.pathsep)
     kept: list[str] = []

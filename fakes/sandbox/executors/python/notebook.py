@@ -8,58 +8,46 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
-from sfusion.fakes.sandbox import jupyter
 from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
 
-from .command import CommandRunner, Workspace, logger
+from . import driver as notebook_driver
+from .command import CommandRunner, Workspace
 from .files import WorkDirectory
 
-NotebookKind = Literal["auto", "kernel", "builtin"]
-"""A real ipykernel, the built-in cell runner, or ``auto``: ipykernel if it is installed."""
-
 WITHOUT_KERNEL = (
-    "the programs' Python has no ipykernel, so notebooks run in a built-in runner, without inline plots and most "
-    "magics; install sfusion[jupyter] for a real kernel"
+    "notebooks need ipykernel, which is missing: install sfusion[jupyter] in the Python that runs the programs"
 )
 RESULTS_LIMIT = 16 * 2**20
 """Maximum bytes of the results of all cells, which are parsed in one go; the real server has no limit."""
 SLACK = 10.0
 """Seconds that the real server adds to the requested time."""
-_DRIVER = Path(jupyter.__file__).with_name("driver.py")
-DRIVER_FOLDER = str(_DRIVER.parent)
 _CONFIGS = "tmp/sandbox/configs"
-_FIND_KERNEL = """python -c 'from importlib.util import find_spec as find
-exit(not (find("ipykernel") and find("jupyter_client")))'"""
 
 
 class TooMuchOutputError(Exception):
     """Raised if the cells have more output than the answer may have."""
 
 
-async def installed_kind(runner: CommandRunner, place: Workspace) -> NotebookKind:
-    """Return which kind the Python of the programs supports."""
-    found = await runner.run(_FIND_KERNEL, place, 60.0)
-    if found.return_code == 0:
-        return "kernel"
-    logger.warning(WITHOUT_KERNEL)
-    return "builtin"
+class NoKernelError(Exception):
+    """Raised if the Python that runs the programs has no ipykernel."""
 
 
 async def run_notebook(
-    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Workspace, kind: NotebookKind, limit: int
+    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Workspace, limit: int
 ) -> RunJupyterAnswer:
     """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
     work.restore(request.files)
-    shutil.copyfile(_DRIVER, os.path.join(work.folder, "main.py"))
+    shutil.copyfile(notebook_driver.__file__, os.path.join(work.folder, "main.py"))
     os.makedirs(os.path.join(work.folder, _CONFIGS))
     _write_config(request, os.path.join(work.folder, _CONFIGS, "input.json"))
     work.hand_over()
-    command = f"exec python main.py {kind} {DRIVER_FOLDER}"
     with tempfile.TemporaryFile(dir=os.path.dirname(work.outer)) as results:
-        driver = await runner.run(command, place, request.total_timeout + SLACK, results=results.fileno())
+        driver = await runner.run("exec python main.py", place, request.total_timeout + SLACK, results=results.fileno())
         written = await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""
+    if driver.return_code == notebook_driver.NO_KERNEL:
+        raise NoKernelError(WITHOUT_KERNEL)
     if not written:
         return RunJupyterAnswer("Failed", "", driver)
     cells = [CellResult(**cell) for cell in json.loads(written)]

@@ -65,7 +65,7 @@ async def refusals(executor: PythonExecutor, name: str, where: str) -> None:
 
 async def test_names_that_leave_the_work_directory_are_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     names = ["../x", "/etc/passwd", "a/../../x", "..", "./../x", "/tmp/x"]
-    executor = PythonExecutor(namespaces=False, jupyter="builtin")
+    executor = PythonExecutor(namespaces=False)
     try:
         for name in names:
             await refusals(executor, name, "the work directory")

@@ -17,7 +17,6 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
-from sfusion.fakes.sandbox.executors.python.notebook import NotebookKind
 from tests.fakes.sandbox.recordings import Recording, differences, recordings, replay
 
 
@@ -55,11 +54,6 @@ def with_more_slack(record: Recording) -> Recording:
 
 PROGRAMS = list(recordings("run_code_python", "run_code_languages"))
 NOTEBOOKS = list(map(with_more_slack, in_one_notebook(list(recordings("run_jupyter")))))
-
-AROUND_THE_DRIVER = {"files", "fetch_files", "memory_limit_MB"}
-"""What the server does with these does not depend on how the driver runs the cells."""
-RUNS = [("kernel", one) for one in NOTEBOOKS if not AROUND_THE_DRIVER & set(one.request["json"])]
-RUNS += [("builtin", one) for one in NOTEBOOKS]
 
 KNOWN_DIFFERENCES = {
     "run_jupyter/fetch_input_json": "the record fetches main.py, the real driver's source; ours is another program",
@@ -128,13 +122,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 
 
 @pytest.fixture(scope="module")
-def notebooks(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
-    kind: NotebookKind = request.param
-    if kind == "kernel":
-        pytest.importorskip("ipykernel")
+def notebooks() -> dict[str, dict[str, Any]]:
+    pytest.importorskip("ipykernel")
     # A kernel's start is all work, for which one record leaves 10 s.
-    records = [one for of, one in RUNS if of == kind]
-    return answers(records, PythonExecutor(jupyter=kind), 2 if kind == "kernel" else 3)
+    return answers(NOTEBOOKS, PythonExecutor(), 2)
 
 
 def check(record: Recording, given: dict[str, dict[str, Any]]) -> None:
@@ -156,8 +147,6 @@ def test_programs_run_as_recorded(record: Recording, programs: dict[str, dict[st
     check(record, programs)
 
 
-@pytest.mark.parametrize(
-    ("notebooks", "record"), RUNS, ids=lambda it: getattr(it, "name", it), indirect=["notebooks"], scope="module"
-)
+@pytest.mark.parametrize("record", NOTEBOOKS, ids=lambda record: record.name)
 def test_notebooks_run_as_recorded(record: Recording, notebooks: dict[str, dict[str, Any]]) -> None:
     check(record, notebooks)

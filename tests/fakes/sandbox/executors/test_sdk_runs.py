@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from tests.lazy import Lazy
 
 sdk: Any = Lazy("sandbox_fusion")
@@ -18,7 +17,7 @@ sdk: Any = Lazy("sandbox_fusion")
 
 @pytest.fixture
 def sandbox() -> Iterator[FakeSandbox]:
-    with FakeSandbox(executor=PythonExecutor(jupyter="builtin")) as fake:
+    with FakeSandbox(executor="python") as fake:
         yield fake
 
 
@@ -49,6 +48,7 @@ def test_a_sandbox_error_is_raised(sandbox: FakeSandbox) -> None:
 
 
 def test_sdk_runs_a_notebook(sandbox: FakeSandbox) -> None:
+    pytest.importorskip("ipykernel")
     asked = sdk.RunJupyterRequest(cells=["a = 20", "a + 1", "raise ValueError('no')", "print(a)"])
     answer = sdk.run_jupyter(asked, endpoint=sandbox.url, max_attempts=1)
     assert answer.status == sdk.RunStatus.Success
@@ -64,7 +64,8 @@ def test_many_requests_run_concurrently(sandbox: FakeSandbox) -> None:
 
 
 async def test_sdk_runs_programs_and_notebooks_asynchronously() -> None:
-    async with FakeSandbox(executor=PythonExecutor(jupyter="builtin")) as sandbox:
+    pytest.importorskip("ipykernel")
+    async with FakeSandbox(executor="python") as sandbox:
         asked = [request("echo $((6 * 7))", "bash"), request("import sys; sys.exit(4)")]
         answers = await asyncio.gather(
             *(sdk.run_code_async(one, endpoint=sandbox.url, max_attempts=1) for one in asked),

@@ -60,7 +60,15 @@ _REFUSED = {
     errno.ENOSYS: ("io_uring_setup", "mq_open"),
 }  # fmt: skip
 _LEFT_BEHIND = ("shmget", "semget", "msgget")
-_OF_PROCESS = ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+_OF_PROCESS = {
+    # libzmq, and so every notebook, aborts if it may not set the scheduling of its own threads, which a filter cannot
+    # tell from others: it is told that it succeeded.
+    "sched_setparam": 0,
+    "sched_setscheduler": 0,
+    "sched_setaffinity": errno.EPERM,
+    "sched_setattr": errno.EPERM,
+}
+"""What those that name another process or thread than the caller get; 0 is a success that changes nothing."""
 
 _Instruction = tuple[int, int, int, int]
 
@@ -103,7 +111,8 @@ def assembled(machine: str, *, same_user: bool) -> bytes:
     blocks.append(("ioctl", [_argument(1), *flags, _answer(_ALLOW)]))
     if same_user:
         blocks += [(name, [_answer(_ERRNO | errno.ENOSYS)]) for name in _LEFT_BEHIND]
-        blocks += [(name, [_argument(0), *_ONLY_SELF]) for name in _OF_PROCESS]
+        for name, code in _OF_PROCESS.items():
+            blocks.append((name, [_argument(0), _unless_equal(0, 1), _answer(_ALLOW), _answer(_ERRNO | code)]))
         for name, user in (("setpriority", _PRIO_USER), ("ioprio_set", _IOPRIO_WHO_USER)):
             blocks.append((name, [_argument(0), _unless_equal(user, 1), _DENY, _argument(1), *_ONLY_SELF]))
         reads_only = [_argument(2), _unless_equal(0, 3), _load(_ARGUMENTS + 20), _unless_equal(0, 1), _answer(_ALLOW)]

@@ -1,20 +1,20 @@
 """Runs the cells of one notebook and writes the output of each to descriptor 3, which the cells cannot reach.
 
-This file is copied into the work directory and run there as `main.py KIND FOLDER`, like the driver of the real server:
-its output, the files it reads and writes and the number of the first cell are part of the answer. It uses only the
-standard library, and the client of the real kernel if there is one.
+This file is copied into the work directory and run there as `main.py`, like the driver of the real server: its output,
+the files it reads and writes and the number of the first cell are part of the answer. It uses only the standard library
+and what `sfusion[jupyter]` installs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import os
-import selectors
-import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 FOLDER = os.path.abspath(os.path.join(__file__, "../tmp/sandbox/configs"))
@@ -29,7 +29,8 @@ ARGUMENTS = [
     "--IPKernelApp.exec_lines=__import__('ipykernel.compiler').compiler.get_tmp_directory = "
     "lambda: '/tmp/ipykernel_%d' % __import__('os').getpid()",
 ]
-BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from cellrunner.runner import main; del sys.path[0]; main()"
+NO_KERNEL = 66
+"""The exit code if ipykernel is not installed."""
 
 Result = dict[str, Any]
 RunCell = Callable[[str], Result]
@@ -51,13 +52,11 @@ def add(result: Result, kind: str, content: dict[str, Any]) -> None:
         result["error"].append({name: content[name] for name in ("traceback", "ename", "evalue")})
 
 
-def real_kernel(name: str) -> tuple[RunCell, End]:
+def start_kernel(name: str) -> tuple[RunCell, End]:
     """Start an ipykernel; return functions that run a cell and end the kernel."""
-    # Not needed by the built-in runner, and half of what the driver takes to start.
-    import asyncio
-    import tempfile
-
-    from jupyter_client.manager import AsyncKernelManager  # an extra
+    if not (find_spec("ipykernel") and find_spec("jupyter_client")):
+        sys.exit(NO_KERNEL)
+    from jupyter_client.manager import AsyncKernelManager
 
     # Local sockets instead of ports: two kernels that start at the same time could choose the same port.
     sockets = os.path.join(tempfile.gettempdir(), "k")
@@ -80,66 +79,6 @@ def real_kernel(name: str) -> tuple[RunCell, End]:
     return run, lambda: wait(manager.shutdown_kernel(now=True))
 
 
-def builtin_runner(folder: str) -> tuple[RunCell, End]:
-    """Start the built-in cell runner; return functions that run a cell and end the runner."""
-    commands_out, commands_in = os.pipe()
-    events_out, events_in = os.pipe()
-    for fd in (commands_out, events_in):
-        os.set_inheritable(fd, True)
-    process = subprocess.Popen(
-        [sys.executable, "-c", BOOT, folder, str(commands_out), str(events_in)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=(commands_out, events_in),
-    )
-    os.close(commands_out)
-    os.close(events_in)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    streams = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
-    selector = selectors.DefaultSelector()
-    for fd in (events_out, *streams):
-        selector.register(fd, selectors.EVENT_READ)
-    pending = bytearray()
-
-    def run(cell: str) -> Result:
-        result = blank()
-        os.write(commands_in, json.dumps(cell).encode() + b"\n")
-        done = False
-        while not done:
-            for key, _ in selector.select():
-                data = os.read(key.fd, 65536)
-                if not data:
-                    if key.fd == events_out:
-                        # The real driver waits for a dead kernel until the time limit.
-                        time.sleep(10**8)
-                    selector.unregister(key.fd)
-                elif key.fd in streams:
-                    result[streams[key.fd]] += data.decode("utf-8", "replace")
-                else:
-                    pending.extend(data)
-                    *lines, rest = bytes(pending).split(b"\n")
-                    pending[:] = rest
-                    for line in lines:
-                        kind, content = json.loads(line)
-                        done = done or kind == "done"
-                        if kind == "prompt":
-                            print(content, end="", flush=True)
-                        elif kind != "done":
-                            add(result, kind, content)
-        for key, _ in selector.select(0):  # output of child processes just before the end of the cell
-            if key.fd in streams:
-                result[streams[key.fd]] += os.read(key.fd, 65536).decode("utf-8", "replace")
-        return result
-
-    def end() -> None:
-        process.kill()
-        process.wait()
-
-    return run, end
-
-
 def hide() -> None:
     """Keep the cells, which run as the same user, from this process and its descriptors."""
     os.set_inheritable(RESULTS, False)
@@ -150,14 +89,13 @@ def hide() -> None:
 def main() -> None:
     """Run the notebook described in the work directory."""
     hide()
-    kind, folder = sys.argv[1:3]
     with open(os.path.join(FOLDER, "input.json"), encoding="utf-8") as file:
         config = json.load(file)
     for name in ("cell_timeout", "total_timeout"):
         config[name] = float(config[name])
     # Not flushed, like the real one: a driver that is killed leaves no output of its own.
     print(f"config: \n{json.dumps(config, indent=2, ensure_ascii=False)}")
-    run, end = real_kernel(config["kernel"]) if kind == "kernel" else builtin_runner(folder)
+    run, end = start_kernel(config["kernel"])
     run(CHECK)
     cells = [run(cell) for cell in config["cells"]]
     end()
