@@ -21,29 +21,25 @@ _CONTAINER_FILES = {".dockerenv": "/.dockerenv exists", "run/.containerenv": "/r
 _CONTAINER_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc")
 
 
-async def check_address(context: CheckContext) -> list[Finding]:
+async def check_address(context: CheckContext) -> Finding | None:
     settings = context.settings
     if is_placeholder(settings.url.strip()):
         context.stopped = "the URL is a placeholder, so nothing was sent"
-        return [
-            breaks(
-                "placeholder-url",
-                seen=f"{settings.label} looks like the URL of an example, not of a sandbox",
-                training="every call fails; training continues with nothing but failed tool messages",
-                change="enter the address of your Sandbox Fusion server, such as http://10.0.0.5:8080/run_code",
-            )
-        ]
+        return breaks(
+            "placeholder-url",
+            seen=f"{settings.label} looks like the URL of an example, not of a sandbox",
+            training="every call fails; training continues with nothing but failed tool messages",
+            change="enter the address of your Sandbox Fusion server, such as http://10.0.0.5:8080/run_code",
+        )
     if settings.host in ("0.0.0.0", "::"):
-        return [
-            hurts(
-                "unspecified-address",
-                seen=f"{settings.label} uses {settings.host}, an address for servers to listen on",
-                training="as a destination it means the local machine, on Linux only, and so a different machine on "
-                "every node",
-                change="use 127.0.0.1 if all of training runs on this machine, otherwise the machine's own address",
-            )
-        ]
-    return []
+        return hurts(
+            "unspecified-address",
+            seen=f"{settings.label} uses {settings.host}, an address for servers to listen on",
+            training="as a destination it means the local machine, on Linux only, and so a different machine on "
+            "every node",
+            change="use 127.0.0.1 if all of training runs on this machine, otherwise the machine's own address",
+        )
+    return None
 
 
 def check_loopback(context: CheckContext, failure: str) -> Finding | None:
@@ -80,27 +76,25 @@ def in_container(root: Path, environ: Mapping[str, str]) -> str | None:
     return f"/proc/1/cgroup names {found[0]}" if found else None
 
 
-async def check_route(context: CheckContext) -> list[Finding]:
+async def check_route(context: CheckContext) -> Finding | None:
     """Does the URL work for a client that posts to it unchanged?"""
     settings = context.settings
     path = urlsplit(settings.url.strip()).path.rstrip("/")
     rest = path.removesuffix(ROUTE)
     if path.endswith(ROUTE) and not rest.endswith((ROUTE, "/run_jupyter")):
-        return []
+        return None
     if path.endswith(ROUTE):
-        return [
-            breaks(
-                "doubled-run-code",
-                seen=f"the path of {settings.label} contains the route twice",
-                training="every call gets a 404, and the model reads an error every time",
-                change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
-            )
-        ]
+        return breaks(
+            "doubled-run-code",
+            seen=f"the path of {settings.label} contains the route twice",
+            training="every call gets a 404, and the model reads an error every time",
+            change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
+        )
     body = Program("print(1)", timeout=5.0, memory_limit_mb=-1).body()
     answer = await context.http.post(settings.url.strip(), body, within=context.plan.patience, proxy=context.proxy)
     if isinstance(answer, HttpAnswer):
         if read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
-            return []
+            return None
         seen = f"POST {settings.label} returns {answer.status}"
         works = f"; POST {settings.label.rstrip('/')}{ROUTE} reaches the sandbox"
     else:
@@ -108,11 +102,9 @@ async def check_route(context: CheckContext) -> list[Finding]:
     notebook = path.endswith("/run_jupyter")
     make = {Client.VERL: breaks, Client.OTHER: hurts}.get(settings.client, note)
     ours = "" if settings.client is Client.VERL else "sfusion's tool appends /run_code itself, but "
-    return [
-        make(
-            "notebook-url" if notebook else "missing-run-code",
-            seen=f"{seen}: that route runs notebooks, not programs" if notebook else seen + works,
-            training=f"{ours}verl's tool posts to the URL unchanged, so every call fails",
-            change="end the URL with /run_code",
-        )
-    ]
+    return make(
+        "notebook-url" if notebook else "missing-run-code",
+        seen=f"{seen}: that route runs notebooks, not programs" if notebook else seen + works,
+        training=f"{ours}verl's tool posts to the URL unchanged, so every call fails",
+        change="end the URL with /run_code",
+    )

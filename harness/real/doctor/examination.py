@@ -26,22 +26,19 @@ from sfusion.harness.real.doctor.throughput import check_throughput
 from sfusion_tools.sandbox.secrets import hide as hide_secrets
 
 
-async def check_stability(context: CheckContext) -> list[Finding]:
+async def check_stability(context: CheckContext) -> Finding | None:
     """Report programs that had to be sent again."""
     lost = context.failures.total()
     if not lost:
-        return []
+        return None
     reasons = ", ".join(f"{count} x {what}" for what, count in context.failures.most_common())
-    return [
-        hurts(
-            "unsteady",
-            seen=f"{lost} of {context.programs} programs, sent a few at a time, got no answer from the sandbox: "
-            f"{reasons}",
-            training="sfusion's tool sends such calls again, and their programs may run twice; verl's tool repeats "
-            "only after 504 and loses the others",
-            change="look for what cuts requests off: restarts, a gateway, a worker that dies; see the server's log",
-        )
-    ]
+    return hurts(
+        "unsteady",
+        seen=f"{lost} of {context.programs} programs, sent a few at a time, got no answer from the sandbox: {reasons}",
+        training="sfusion's tool sends such calls again, and their programs may run twice; verl's tool repeats "
+        "only after 504 and loses the others",
+        change="look for what cuts requests off: restarts, a gateway, a worker that dies; see the server's log",
+    )
 
 
 def stopped_answering(check: str, how: str) -> Finding:
@@ -57,7 +54,7 @@ def stopped_answering(check: str, how: str) -> Finding:
 class Check:
     name: str
     """As the report shows it."""
-    run: Callable[[CheckContext], Awaitable[list[Finding]]]
+    run: Callable[[CheckContext], Awaitable[Finding | Sequence[Finding | None] | None]]
     is_load: bool = False
     """Left out by --quick."""
 
@@ -170,7 +167,9 @@ async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]
     try:
         try:
             async with asyncio.timeout(context.plan.per_check):
-                return await check.run(context), ""
+                found = await check.run(context)
+                several = [found] if isinstance(found, Finding) or found is None else found
+                return [one for one in several if one is not None], ""
         except TimeoutError:
             why = f"abandoned after {context.plan.per_check:g} s"
             if context.reached:

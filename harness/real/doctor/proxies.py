@@ -10,50 +10,44 @@ from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.proxy import is_usable
 
 
-async def check_proxies(context: CheckContext) -> list[Finding]:
+async def check_proxies(context: CheckContext) -> Finding | None:
     if context.proxy is not None:
         return await _check_through(context, context.proxy)
     of_requests = proxy_of_requests(context.settings.base, context.environ)
     if of_requests is None or not is_usable(of_requests) or context.settings.client is Client.VERL:
-        return []
+        return None
     make = note if context.settings.client is Client.SFUSION else hurts
-    return [
-        make(
-            "proxy-catches",
-            seen=f"the environment sets the proxy {redact(of_requests)}; sfusion connects to {context.settings.host} "
-            "directly, but `requests` does not",
-            training="verl's tool and reward use `requests`: their calls go to the proxy, which cannot reach this host",
-            change=_change(context),
-        )
-    ]
+    return make(
+        "proxy-catches",
+        seen=f"the environment sets the proxy {redact(of_requests)}; sfusion connects to {context.settings.host} "
+        "directly, but `requests` does not",
+        training="verl's tool and reward use `requests`: their calls go to the proxy, which cannot reach this host",
+        change=_change(context),
+    )
 
 
-async def _check_through(context: CheckContext, proxy: str) -> list[Finding]:
+async def _check_through(context: CheckContext, proxy: str) -> Finding | None:
     url = context.settings.at("v1/ping")
     through = await context.http.get(url, within=context.plan.patience, proxy=proxy)
     direct = await context.http.get(url, within=context.plan.connect)
     caught = f"calls to {context.settings.host} go through the proxy {redact(proxy)} of the environment"
     if _is_pong(through):
         make = hurts if _is_pong(direct) else note
-        return [
-            make(
-                "proxy-catches",
-                seen=f"{caught}; the sandbox answers through it"
-                + (", and also without it" if _is_pong(direct) else ", and not without it"),
-                training="every program and its output pass through the proxy, and wait for it under load",
-                change=_change(context) if _is_pong(direct) else "nothing, if this is how the sandbox is reached",
-            )
-        ]
+        return make(
+            "proxy-catches",
+            seen=f"{caught}; the sandbox answers through it"
+            + (", and also without it" if _is_pong(direct) else ", and not without it"),
+            training="every program and its output pass through the proxy, and wait for it under load",
+            change=_change(context) if _is_pong(direct) else "nothing, if this is how the sandbox is reached",
+        )
     context.stopped = "a proxy from the environment intercepts the requests"
     without = "the sandbox answers" if _is_pong(direct) else _describe(direct)
-    return [
-        breaks(
-            "proxy-catches",
-            seen=f"{caught}: {_describe(through)}; without it: {without}",
-            training="the proxy answers instead of the sandbox: every call fails and the sandbox gets the blame",
-            change=_change(context),
-        )
-    ]
+    return breaks(
+        "proxy-catches",
+        seen=f"{caught}: {_describe(through)}; without it: {without}",
+        training="the proxy answers instead of the sandbox: every call fails and the sandbox gets the blame",
+        change=_change(context),
+    )
 
 
 def _change(context: CheckContext) -> str:

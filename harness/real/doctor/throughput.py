@@ -50,7 +50,7 @@ class Sweep:
     retry_after: str | None = None
 
 
-async def check_throughput(context: CheckContext) -> list[Finding]:
+async def check_throughput(context: CheckContext) -> list[Finding | None]:
     settings, plan = context.settings, context.plan
     if plan.sweep is False:
         raise NotExamined("left out by --no-sweep")
@@ -79,7 +79,7 @@ async def check_throughput(context: CheckContext) -> list[Finding]:
     if knee is not None:
         context.measured["recommended_rate_limit"] = knee.rate_limit
         context.measured["recommended_by_sweep"] = knees
-    return [*_judge_throttling(context, sweep, knee), *_judge_limit(context, points, knee, knees)]
+    return [_judge_throttling(context, sweep, knee), _judge_limit(context, points, knee, knees)]
 
 
 def is_stable(knees: Sequence[int]) -> bool:
@@ -159,29 +159,27 @@ async def _worker(context: CheckContext, level: int, number: int, result: _Level
             result.failed += 1
 
 
-def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> list[Finding]:
+def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> Finding | None:
     level = sweep.throttled_at
     if level is None:
-        return []
+        return None
     statuses = " and ".join(map(str, sorted(sweep.statuses)))
     wait = f"with Retry-After {sweep.retry_after}" if sweep.retry_after else "without Retry-After"
     limit = context.settings.rate_limit
     seen = f"with {level} programs at a time, requests get {statuses} {wait}"
     change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"
     if limit is not None and limit < level:
-        return [note("throttled", seen=seen, training=f"does not happen with rate_limit {limit}", change=change)]
+        return note("throttled", seen=seen, training=f"does not happen with rate_limit {limit}", change=change)
     verl = context.settings.client is Client.VERL
     make = breaks if verl and limit is not None else hurts
-    return [
-        make(
-            "throttled",
-            seen=seen + (f"; rate_limit is {limit}" if limit is not None else ""),
-            training="verl's tool does not repeat such a call: it is lost, and the model reads an error"
-            if verl
-            else "sfusion's tool repeats such calls later, verl's tool loses them; either way training waits",
-            change=change,
-        )
-    ]
+    return make(
+        "throttled",
+        seen=seen + (f"; rate_limit is {limit}" if limit is not None else ""),
+        training="verl's tool does not repeat such a call: it is lost, and the model reads an error"
+        if verl
+        else "sfusion's tool repeats such calls later, verl's tool loses them; either way training waits",
+        change=change,
+    )
 
 
 def _what(plan: Plan) -> str:
@@ -190,19 +188,17 @@ def _what(plan: Plan) -> str:
 
 def _judge_limit(
     context: CheckContext, points: Sequence[Point], knee: Knee | None, knees: Sequence[int]
-) -> list[Finding]:
+) -> Finding | None:
     limit = context.settings.rate_limit
     if knee is None:
         if points and points[0].throttled:
-            return []
-        return [
-            breaks(
-                "fails-under-load",
-                seen=f"{points[0].failed} of {points[0].requests} short programs failed, sent one at a time",
-                training="calls fail at random; their rewards are noise",
-                change="look at the server's log",
-            )
-        ]
+            return None
+        return breaks(
+            "fails-under-load",
+            seen=f"{points[0].failed} of {points[0].requests} short programs failed, sent one at a time",
+            training="calls fail at random; their rewards are noise",
+            change="look at the server's log",
+        )
     figures = ", ".join(f"{point.concurrency}: {point.throughput:.0f}/s" for point in points)
     by_concurrency = f"(programs per second by concurrency: {figures}; measured with {_what(context.plan)})"
     spread = f" ({min(knees)} to {max(knees)} in {len(knees)} sweeps)" if len(set(knees)) > 1 else ""
@@ -213,18 +209,15 @@ def _judge_limit(
         late = wait > context.settings.default_timeout + MARGIN
         what = {"plateau": "gains nothing", "collapse": "loses throughput", "failing": "fails calls"}[knee.shape]
         make = breaks if late else hurts
-        return [
-            make(
-                "rate-limit-above-knee",
-                seen=f"rate_limit is {limit}, but above {knee.rate_limit} at a time the sandbox {what} "
-                f"{by_concurrency}",
-                training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
-                + (", longer than clients wait: calls time out and run again" if late else ", most of it waiting"),
-                change=f"set rate_limit: {knee.rate_limit}{spread}, or add sandboxes",
-            )
-        ]
+        return make(
+            "rate-limit-above-knee",
+            seen=f"rate_limit is {limit}, but above {knee.rate_limit} at a time the sandbox {what} {by_concurrency}",
+            training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
+            + (", longer than clients wait: calls time out and run again" if late else ", most of it waiting"),
+            change=f"set rate_limit: {knee.rate_limit}{spread}, or add sandboxes",
+        )
     if limit is not None and limit <= knee.rate_limit and 2 * limit > knee.rate_limit:
-        return []
+        return None
     end = "and throughput still rises" if knee.shape == "rising" else "and more gain nothing"
     change = f"set rate_limit: {knee.rate_limit}{spread}"
     if limit is not None and limit > knee.rate_limit:
@@ -233,12 +226,10 @@ def _judge_limit(
         change = f"raise rate_limit from {limit} towards {knee.rate_limit}{spread}"
     elif knee.shape == "rising":
         change = f"set rate_limit: {knee.rate_limit} or more{spread}; --sweep measures further"
-    return [
-        note(
-            "rate-limit",
-            seen=f"at best it runs {knee.throughput:.0f} programs per second; {knee.rate_limit} at a time are enough "
-            f"for nearly all of that, {end} {by_concurrency}",
-            training="this rate_limit gets the most out of the sandbox without making calls wait inside it",
-            change=change,
-        )
-    ]
+    return note(
+        "rate-limit",
+        seen=f"at best it runs {knee.throughput:.0f} programs per second; {knee.rate_limit} at a time are enough "
+        f"for nearly all of that, {end} {by_concurrency}",
+        training="this rate_limit gets the most out of the sandbox without making calls wait inside it",
+        change=change,
+    )
