@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, Protocol
+from typing import Any
 
 Address = tuple[str, int]
 _KERNEL = 64 * 1024
@@ -15,19 +15,10 @@ _HIGH_WATER = 64 * 1024
 _CHUNK = 256 * 1024
 
 
-class Loop(Protocol):
-    """What the network needs of its event loop."""
-
-    def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
-        """Like ``call_soon``, for something that arrives at one end of a connection."""
-
-    def create_future(self) -> asyncio.Future[Any]: ...
-
-
 class MemoryNetwork:
     """The listening servers by address. An address whose server has closed refuses connections."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Any) -> None:
         self.loop = loop
         self._ends = itertools.count(1)
         self._listening: dict[Address, MemoryServer | None] = {}
@@ -119,7 +110,7 @@ class MemoryServer(asyncio.AbstractServer):
 class MemoryTransport(asyncio.Transport):
     """One end of an in-memory connection."""
 
-    def __init__(self, loop: Loop, address: Address, end: int, context: Context) -> None:
+    def __init__(self, loop: Any, address: Address, end: int, context: Context) -> None:
         super().__init__()
         self._loop = loop
         self._end_number = end

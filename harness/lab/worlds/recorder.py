@@ -14,10 +14,11 @@ from sfusion.harness.lab.journal import SHOWN, Event, Journal
 class Recorder:
     """Records events with the time of a clock. Secrets are removed from texts, and the event is marked as leaking."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
+    def __init__(self, journal: Journal, clock: Callable[[], float], zero: float | None = None) -> None:
+        """The recording begins at ``zero`` of the clock; None for now."""
         self.journal = journal
         self._clock = clock
-        self._began = clock()
+        self._began = clock() if zero is None else zero
         self._names: dict[str, str] = {}
         self._secrets: dict[str, str] = {}
         self._shortest = math.inf

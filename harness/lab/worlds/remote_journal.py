@@ -98,24 +98,12 @@ class _RemoteJournal(Journal):
         self._send({"clock_error": best / 2})
 
 
-class ClockRecorder(Recorder):
-    """A recorder on the machine's monotonic clock, which all its processes share, with a given zero."""
-
-    def __init__(self, journal: Journal, zero: float) -> None:
-        super().__init__(journal, time.monotonic)
-        self._zero = zero
-
-    def now(self) -> float:
-        """Return the seconds since the journal began."""
-        return time.monotonic() - self._zero
-
-
-class RemoteRecorder(ClockRecorder):
+class RemoteRecorder(Recorder):
     """The recorder of another process, with the clock, names and secrets of the server."""
 
     def __init__(self, address: JournalAddress, process: str) -> None:
         remote = _RemoteJournal(address, process)
-        super().__init__(remote, address.zero - remote.offset)
+        super().__init__(remote, time.monotonic, address.zero - remote.offset)
         self._remote = remote
         for text, name in address.names.items():
             self.alias(text, name)

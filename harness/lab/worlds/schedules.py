@@ -58,16 +58,10 @@ class Schedule(Protocol):
     def choose(self, step: int, sources: list[Hashable]) -> int:
         """Return the number of one of them; a source is what keeps its own order: process, connection or timer."""
 
-    def wants(self, step: int) -> bool:
-        """Is there anything to choose in this step? Otherwise the first in the queue runs."""
-
 
 class _Random:
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(f"schedule {seed}").random
-
-    def wants(self, step: int) -> bool:
-        return True
 
     def choose(self, step: int, sources: list[Hashable]) -> int:
         return int(self._draw() * len(sources))
@@ -82,9 +76,6 @@ class _Priority:
         self._changes = {int(2 ** generator.uniform(0, _FARTHEST_CHANGE)) for _ in range(changes)}
         self._priorities: dict[Hashable, float] = {}
         self._choices = 0
-
-    def wants(self, step: int) -> bool:
-        return True
 
     def choose(self, step: int, sources: list[Hashable]) -> int:
         self._choices += 1
@@ -109,11 +100,8 @@ class _Explicit:
     def __init__(self, deviations: Iterable[tuple[int, int]]) -> None:
         self._numbers = dict(deviations)
 
-    def wants(self, step: int) -> bool:
-        return step in self._numbers
-
     def choose(self, step: int, sources: list[Hashable]) -> int:
-        number = self._numbers[step]
+        number = self._numbers.get(step, 0)
         return number if number < len(sources) else 0
 
 
@@ -164,7 +152,7 @@ class ScheduledQueue:
         self.steps += 1
         queue = self._queue
         place = 0
-        if len(queue) > 1 and self._waited < _PATIENCE and self._schedule.wants(self.steps):
+        if len(queue) > 1 and self._waited < _PATIENCE:
             possible = _possible(queue)
             if len(possible) > 1:
                 chosen = self._schedule.choose(self.steps, [queue[one].source for one in possible])

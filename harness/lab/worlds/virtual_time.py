@@ -153,6 +153,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return timer
 
     def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
+        """Like ``call_soon``, for something that arrives at one end of a connection."""
         self._ready.append(ArrivalHandle(callback, args, self, context, end=end))
 
     def create_future(self) -> asyncio.Future[Any]:

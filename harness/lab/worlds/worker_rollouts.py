@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from sfusion.fakes.faults.pattern import matches
@@ -44,47 +45,47 @@ def names(count: int) -> list[str]:
     return [f"r{number:0{width}d}" for number in range(1, count + 1)]
 
 
+@dataclass
 class ScriptedModel:
     """A policy of the fake engine that follows the turns of a scenario; its calls carry the trajectory's id."""
 
-    def __init__(self, part: RolloutPart, seed: int, tool: str, note: Note) -> None:
-        self._part = part
-        self._seed = seed
-        self._tool = tool
-        self._note = note
+    part: RolloutPart
+    seed: int
+    tool: str
+    note: Note
 
     def reply(self, ask: Ask) -> Reply:
         found = _NAMED.search(ask.question)
         name = found[1] if found else "r000"
         number = ask.turn
-        turns = self._part.turns
-        if number >= len(turns) and not self._part.repeat:
-            self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
+        turns = self.part.turns
+        if number >= len(turns) and not self.part.repeat:
+            self.note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
             return Reply(text="I have nothing to add.")
         turn = turns[min(number, len(turns) - 1)]
         if turn.sees is not None and not matches(turn.sees, "\n".join(ask.tool_results)):
-            self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0, missed=turn.sees)
+            self.note("engine", "spoke", rollout=name, turn=number + 1, calls=0, missed=turn.sees)
             return Reply(text="I give up.")
         programs = [self.prepared(name, number, place) for place in range(len(turn.programs))]
-        self._note("engine", "spoke", rollout=name, turn=number + 1, calls=len(programs))
+        self.note("engine", "spoke", rollout=name, turn=number + 1, calls=len(programs))
         if turn.raw is not None:
             codes = [one.arguments["code"] for one in programs]
             return Reply(text=turn.raw_text(codes).replace("{id}", name))
         say = turn.say.replace("{id}", name)
         if turn.malformed is not None:
-            calls = [{"name": self._tool, "arguments": one.arguments} for one in programs[:2]]
-            wrong = malformed(turn.malformed, self._part.format, self._seed, *calls)
+            calls = [{"name": self.tool, "arguments": one.arguments} for one in programs[:2]]
+            wrong = malformed(turn.malformed, self.part.format, self.seed, *calls)
             assert wrong is not None
             return Reply(
                 say + wrong.text, finish=None if wrong.finish_reason == "stop" else Finish(wrong.finish_reason)
             )
-        return Reply(text=say, calls=tuple(ToolCall(self._tool, one.arguments) for one in programs))
+        return Reply(text=say, calls=tuple(ToolCall(self.tool, one.arguments) for one in programs))
 
     def prepared(self, name: str, turn: int, place: int) -> PreparedCall:
         """Return the program of one call."""
-        turns = self._part.turns
+        turns = self.part.turns
         part = turns[min(turn, len(turns) - 1)].programs[place]
-        return part.prepare(f"{name}.t{turn + 1}.{place + 1}", self._seed)
+        return part.prepare(f"{name}.t{turn + 1}.{place + 1}", self.seed)
 
     def by_call(self, call: str) -> PreparedCall | None:
         """Return the program of a call by its id; None if the script has no such call."""
@@ -96,34 +97,27 @@ class ScriptedModel:
             return None
 
 
+@dataclass
 class WatchedTool:
     """Wraps a tool and records its calls with their ids."""
 
-    def __init__(
-        self,
-        tool: Any,
-        worker: str,
-        script: ScriptedModel,
-        note: Note,
-        default_timeout: float,
-        allowed: Allowed,
-        is_alive: Callable[[], bool],
-    ) -> None:
-        self._tool = tool
-        self._allowed = allowed
-        self._is_alive = is_alive
-        self._worker = worker
-        self._script = script
-        self._note = note
-        self._default_timeout = default_timeout
-        self._unmarked = 0
-        self.name: str = tool.name
-        self.tool_schema = tool.tool_schema
-        self.longest = 0
-        """Length of the longest tool message."""
+    tool: Any
+    worker: str
+    script: ScriptedModel
+    note: Note
+    default_timeout: float
+    allowed: Allowed
+    is_alive: Callable[[], bool]
+    longest: int = 0
+    """Length of the longest tool message."""
+    _unmarked: int = 0
+
+    def __post_init__(self) -> None:
+        self.name: str = self.tool.name
+        self.tool_schema = self.tool.tool_schema
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> Any:
-        return await self._tool.create(instance_id, **kwargs)
+        return await self.tool.create(instance_id, **kwargs)
 
     async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
         """Run a call and record it."""
@@ -132,31 +126,31 @@ class WatchedTool:
         if mark is None:
             self._unmarked += 1
         call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"
-        prepared = self._script.by_call(call)
-        intent = prepared.intent(self._default_timeout) if prepared is not None else {"kind": "real"}
-        facts = {"call": call, "worker": self._worker}
-        self._note("world", "called", **facts, intent=intent, allowed=self._allowed(prepared, parameters))
+        prepared = self.script.by_call(call)
+        intent = prepared.intent(self.default_timeout) if prepared is not None else {"kind": "real"}
+        facts = {"call": call, "worker": self.worker}
+        self.note("world", "called", **facts, intent=intent, allowed=self.allowed(prepared, parameters))
         try:
-            answer = await self._tool.execute(instance_id, parameters, call_id=call, **kwargs)
+            answer = await self.tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
-            self._note("world", "cancelled" if self._is_alive() else "lost", **facts)
+            self.note("world", "cancelled" if self.is_alive() else "lost", **facts)
             raise
         except (Exception, GuardTripped) as error:
-            self._note("world", "returned", **facts, **raised_facts(error))
+            self.note("world", "returned", **facts, **raised_facts(error))
             raise
         returned = read_result(answer)
         self.longest = max(self.longest, returned["chars"])
-        if self._is_alive():
-            self._note("world", "returned", **facts, **returned)
+        if self.is_alive():
+            self.note("world", "returned", **facts, **returned)
         else:
-            self._note("world", "lost", **facts)
+            self.note("world", "lost", **facts)
         return answer
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:
-        return await self._tool.calc_reward(instance_id, **kwargs)
+        return await self.tool.calc_reward(instance_id, **kwargs)
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
-        await self._tool.release(instance_id, **kwargs)
+        await self.tool.release(instance_id, **kwargs)
 
 
 class Rollouts:
