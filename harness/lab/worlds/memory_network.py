@@ -91,9 +91,6 @@ class MemoryServer(asyncio.AbstractServer):
         self._network.unlisten(self)
         self._sock.close()
 
-    async def wait_closed(self) -> None:
-        """Return at once: closing takes no time."""
-
     def get_loop(self) -> Any:
         return self._network.loop
 
@@ -105,6 +102,9 @@ class MemoryServer(asyncio.AbstractServer):
 
     def is_serving(self) -> bool:
         return bool(self._sock.fileno() >= 0)
+
+    async def wait_closed(self) -> None:
+        """Return at once: closing takes no time."""
 
 
 class MemoryTransport(asyncio.Transport):

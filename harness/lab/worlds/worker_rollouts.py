@@ -153,30 +153,25 @@ class WatchedTool:
         await self.tool.release(instance_id, **kwargs)
 
 
+@dataclass
 class Rollouts:
     """The trajectories of one worker's tool."""
 
-    def __init__(
-        self,
-        part: RolloutPart,
-        tool: Any,
-        worker: str,
-        *,
-        seed: int,
-        limits: RolloutLimits,
-        note: Note,
-        timeout: float,
-        allowed: Allowed = lambda prepared, arguments: None,
-        is_alive: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._part = part
-        self._is_alive = is_alive
-        self._worker = worker
-        self._limits = limits
-        self._note = note
+    part: RolloutPart
+    own_tool: Any
+    worker: str
+    seed: int
+    limits: RolloutLimits
+    note: Note
+    timeout: float
+    allowed: Allowed = lambda prepared, arguments: None
+    is_alive: Callable[[], bool] = lambda: True
+
+    def __post_init__(self) -> None:
+        part, seed, note = self.part, self.seed, self.note
         self._strikes: dict[str, int] = {}
-        script = ScriptedModel(part, seed, tool.name, note)
-        self.tool = WatchedTool(tool, worker, script, note, timeout, allowed, is_alive)
+        script = ScriptedModel(part, seed, self.own_tool.name, note)
+        self.tool = WatchedTool(self.own_tool, self.worker, script, note, self.timeout, self.allowed, self.is_alive)
         self._engine = FakeSGLang(
             script, format=part.format, latency=Latency(first_token=part.think), faults=part.faults, seed=seed
         )
@@ -187,23 +182,23 @@ class Rollouts:
         """Return a trajectory that has not begun."""
         return AsyncRolloutRequest(
             request_id=name,
-            messages=[Message(role="user", content=f"{self._part.prompt} [{name}]")],
+            messages=[Message(role="user", content=f"{self.part.prompt} [{name}]")],
             tool_schemas=[self.tool.tool_schema],
-            limits=self._limits,
+            limits=self.limits,
         )
 
     async def run(self, request: AsyncRolloutRequest) -> None:
         """Run one trajectory to its end and record it."""
-        self._note("world", "rollout_started", rollout=request.request_id, worker=self._worker)
+        self.note("world", "rollout_started", rollout=request.request_id, worker=self.worker)
         try:
             with suppress(GuardTripped):  # it would end the job; here the run goes on to show what follows
                 await self._driver.run(request)
         finally:
             self._note_strikes()
-            if self._is_alive():
-                self._note("world", "rollout_ended", **self._ending(request))
+            if self.is_alive():
+                self.note("world", "rollout_ended", **self._ending(request))
             else:
-                self._note("world", "rollout_lost", rollout=request.request_id, worker=self._worker)
+                self.note("world", "rollout_lost", rollout=request.request_id, worker=self.worker)
 
     def _note_strikes(self) -> None:
         """Record how often each fault of the engine has struck since the last time."""
@@ -211,7 +206,7 @@ class Rollouts:
             new = count - self._strikes.get(rule, 0)
             if new:
                 self._strikes[rule] = count
-                self._note("engine", "strike", rule=rule, count=new)
+                self.note("engine", "strike", rule=rule, count=new)
 
     def _ending(self, request: AsyncRolloutRequest) -> dict[str, Any]:
         begun = request.state is not State.PENDING
@@ -221,13 +216,13 @@ class Rollouts:
         scores = [score for score in request.reward_scores.values() if score not in (None, [])]
         return {
             "rollout": request.request_id,
-            "worker": self._worker,
+            "worker": self.worker,
             "state": request.state.value,
             "ended_by": request.ended_by.value if request.ended_by is not None else None,
             "failure": request.failure,
             "turns": request.metrics.assistant_turns,
             "lengths": lengths if begun else dict.fromkeys(lengths, 0),
-            "limits": {name: getattr(self._limits, name) for name in _LIMITS if name.endswith("_len")},
+            "limits": {name: getattr(self.limits, name) for name in _LIMITS if name.endswith("_len")},
             "outcomes": dict(sorted(request.metrics.outcomes.items())),
             "refused": dict(sorted(request.metrics.refused.items())),
             "infrastructure_failures": request.metrics.infrastructure_failures,
@@ -235,44 +230,22 @@ class Rollouts:
         }
 
 
-def limits_of(part: RolloutPart, needs: dict[str, int]) -> RolloutLimits:
-    """Return the limits as numbers; ``needs`` holds the values for `fits`."""
-    given = part.limits.model_dump(exclude_none=True)
-    side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
-    for name, value in given.items():
-        if isinstance(value, str):
-            given[name] = max(1, needs[name] + {"fits-1": -1, "fits": 0, "fits+1": 1}[value])
-    return RolloutLimits(**given, tool_response_truncate_side=side)
-
-
-def asks_what_fits(part: RolloutPart) -> bool:
-    """Does a limit say `fits`, so that the trajectory must be measured first?"""
-    return any(isinstance(value, str) for name, value in part.limits if name != "tool_response_truncate_side")
-
-
-async def measured(rollouts: Rollouts) -> dict[str, int]:
-    """Return what the first trajectory needs without limits."""
-    request = rollouts.request(names(1)[0])
-    await rollouts.run(request)
-    return {
-        "max_prompt_len": len(request.prompt_ids),
-        "max_response_len": len(request.response_ids),
-        "max_model_len": len(request.input_ids),
-        "max_tool_response_length": rollouts.tool.longest,
-    }
-
-
 def bounds_of(scenario: Scenario) -> RolloutLimits:
     """Return the limits of a scenario's rollouts as numbers, measured in virtual time where the file says `fits`."""
     part = scenario.rollouts
     if part is None:
         return RolloutLimits()
-    return limits_of(part, run_virtually(_measure(scenario)) if asks_what_fits(part) else {})
+    given = part.limits.model_dump(exclude_none=True)
+    side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
+    if texts := {name: value for name, value in given.items() if isinstance(value, str)}:
+        needs = run_virtually(_measure(scenario, part))
+        more = {"fits-1": -1, "fits": 0, "fits+1": 1}
+        given |= {name: max(1, needs[name] + more[value]) for name, value in texts.items()}
+    return RolloutLimits(**given, tool_response_truncate_side=side)
 
 
-async def _measure(scenario: Scenario) -> dict[str, int]:
-    part = scenario.rollouts
-    assert part is not None
+async def _measure(scenario: Scenario, part: RolloutPart) -> dict[str, int]:
+    """Return what the first trajectory needs without limits."""
     async with FakeSandbox(executor=scenario.sandbox.executor) as sandbox:
         tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
         # Without faults, so that the trajectory ends by itself.
@@ -280,11 +253,17 @@ async def _measure(scenario: Scenario) -> dict[str, int]:
         rollouts = Rollouts(
             sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
         )
-        needs = await measured(rollouts)
+        request = rollouts.request(names(1)[0])
+        await rollouts.run(request)
         close = getattr(tool, "aclose", None)
         if close is not None:
             await close()
-    return needs
+    return {
+        "max_prompt_len": len(request.prompt_ids),
+        "max_response_len": len(request.response_ids),
+        "max_model_len": len(request.input_ids),
+        "max_tool_response_length": rollouts.tool.longest,
+    }
 
 
 def _ignore(*_: Any, **__: Any) -> None: ...

@@ -1,4 +1,4 @@
-"""Checks of the address itself: placeholders, wrong routes, addresses that other nodes cannot reach."""
+"""Checks of the address: placeholders, wrong routes, proxies in between, hosts that other nodes cannot reach."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sfusion.harness.real.doctor.context import CheckContext
+from sfusion.harness.real.doctor.context import CheckContext, proxy_of_requests
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.real.doctor.http import HttpAnswer
+from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
 from sfusion.harness.real.doctor.settings import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
-from sfusion_tools.sandbox.endpoints import is_placeholder
+from sfusion_tools.sandbox.endpoints import is_placeholder, redact
 from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.proxy import is_usable
 
 ROUTE = "/run_code"
 _CONTAINER_FILES = {".dockerenv": "/.dockerenv exists", "run/.containerenv": "/run/.containerenv exists"}
@@ -91,7 +92,7 @@ async def check_route(context: CheckContext) -> Finding | None:
             change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
         )
     body = Program("print(1)", timeout=5.0, memory_limit_mb=-1).body()
-    answer = await context.http.post(settings.url.strip(), body, within=context.plan.patience, proxy=context.proxy)
+    answer = await context.http.send(settings.url.strip(), body, within=context.plan.patience, proxy=context.proxy)
     if isinstance(answer, HttpAnswer):
         if read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
             return None
@@ -108,3 +109,55 @@ async def check_route(context: CheckContext) -> Finding | None:
         training=f"{ours}verl's tool posts to the URL unchanged, so every call fails",
         change="end the URL with /run_code",
     )
+
+
+async def check_proxies(context: CheckContext) -> Finding | None:
+    if context.proxy is not None:
+        return await _check_through(context, context.proxy)
+    of_requests = proxy_of_requests(context.settings.base, context.environ)
+    if of_requests is None or not is_usable(of_requests) or context.settings.client is Client.VERL:
+        return None
+    make = note if context.settings.client is Client.SFUSION else hurts
+    return make(
+        "proxy-catches",
+        seen=f"the environment sets the proxy {redact(of_requests)}; sfusion connects to {context.settings.host} "
+        "directly, but `requests` does not",
+        training="verl's tool and reward use `requests`: their calls go to the proxy, which cannot reach this host",
+        change=_change(context),
+    )
+
+
+async def _check_through(context: CheckContext, proxy: str) -> Finding | None:
+    url = context.settings.at("v1/ping")
+    through = await context.http.send(url, within=context.plan.patience, proxy=proxy)
+    direct = await context.http.send(url, within=context.plan.connect)
+    caught = f"calls to {context.settings.host} go through the proxy {redact(proxy)} of the environment"
+    if _is_pong(through):
+        make = hurts if _is_pong(direct) else note
+        return make(
+            "proxy-catches",
+            seen=f"{caught}; the sandbox answers through it"
+            + (", and also without it" if _is_pong(direct) else ", and not without it"),
+            training="every program and its output pass through the proxy, and wait for it under load",
+            change=_change(context) if _is_pong(direct) else "nothing, if this is how the sandbox is reached",
+        )
+    context.stopped = "a proxy from the environment intercepts the requests"
+    without = "the sandbox answers" if _is_pong(direct) else _describe(direct)
+    return breaks(
+        "proxy-catches",
+        seen=f"{caught}: {_describe(through)}; without it: {without}",
+        training="the proxy answers instead of the sandbox: every call fails and the sandbox gets the blame",
+        change=_change(context),
+    )
+
+
+def _change(context: CheckContext) -> str:
+    return f"add {context.settings.host} to NO_PROXY on every training node, or unset the proxy variables there"
+
+
+def _is_pong(answer: HttpAnswer | NoAnswer) -> bool:
+    return isinstance(answer, HttpAnswer) and answer.status == 200 and answer.body == b'"pong"'
+
+
+def _describe(answer: HttpAnswer | NoAnswer) -> str:
+    return f"the ping returns {answer.status}" if isinstance(answer, HttpAnswer) else f"no answer ({answer.text})"

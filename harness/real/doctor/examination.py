@@ -7,20 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sfusion.harness.errors import NotExamined, Vanished
-from sfusion.harness.real.doctor.address import check_address, check_route
+from sfusion.harness.real.doctor.address import check_address, check_proxies, check_route
 from sfusion.harness.real.doctor.context import CheckContext, secrets_of_proxies
 from sfusion.harness.real.doctor.endpoint import check_connection, check_ping, check_run_code
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
-from sfusion.harness.real.doctor.http import HttpClient
+from sfusion.harness.real.doctor.http import open_http
 from sfusion.harness.real.doctor.image import check_leaks, detect_fake, detect_version
 from sfusion.harness.real.doctor.languages import check_languages, check_packages
 from sfusion.harness.real.doctor.limits import check_default_timeout, check_memory_limit, check_run_timeout
 from sfusion.harness.real.doctor.output import check_long_output, check_non_utf8_output, check_stdin_race
 from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.proxies import check_proxies
 from sfusion.harness.real.doctor.settings import SandboxSettings
 from sfusion.harness.real.doctor.throughput import check_throughput
 from sfusion_tools.sandbox.secrets import hide as hide_secrets
@@ -100,10 +99,11 @@ class Examination:
         return any(finding.breaks for finding in self.findings)
 
 
-class Observer(Protocol):
-    """Follows the progress of an examination."""
+class Observer:
+    """Follows the progress of an examination; this one ignores it."""
 
-    def check_started(self, check: Check, number: int) -> None: ...
+    def check_started(self, check: Check, number: int) -> None:
+        """A check begins."""
 
     def announce(self, text: str) -> None:
         """The examination is about to do something that the user should know of first, such as load."""
@@ -113,12 +113,6 @@ class Observer(Protocol):
 
     def stopped(self, left: Sequence[Check], why: str) -> None:
         """The remaining checks are skipped."""
-
-
-class NullObserver:
-    def _ignore(self, *_: Any, **__: Any) -> None: ...
-
-    check_started = announce = check_ended = stopped = _ignore
 
 
 async def examine(
@@ -131,10 +125,10 @@ async def examine(
     checks: Sequence[Check] = CHECKS,
 ) -> Examination:
     """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file system."""
-    plan, observer = plan or Plan(), observer or NullObserver()
+    plan, observer = plan or Plan(), observer or Observer()
     result = Examination(settings)
     hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ or {})])
-    async with HttpClient(headers=settings.headers, connect=plan.connect) as http:
+    async with open_http(settings.headers, plan.connect) as http:
         context = CheckContext(settings, plan, http, environ or {}, root, observer.announce)
         try:
             for number, check in enumerate(checks, 1):

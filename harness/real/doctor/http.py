@@ -6,7 +6,8 @@ import asyncio
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,52 +43,44 @@ class NoAnswer:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
 class HttpClient:
     """Sends single requests with a deadline each, by the same route as the sandbox's own client."""
 
-    def __init__(self, *, headers: Mapping[str, str], connect: float) -> None:
-        self._headers = dict(headers)
-        self._connect = connect
-        self._session: aiohttp.ClientSession | None = None
+    session: aiohttp.ClientSession
+    headers: Mapping[str, str]
 
-    async def __aenter__(self) -> HttpClient:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect),
-            headers={"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def get(self, url: str, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
-        return await self._send("GET", url, None, within, proxy)
-
-    async def post(self, url: str, body: bytes, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
-        """POST JSON without following redirects."""
-        return await self._send("POST", url, body, within, proxy)
-
-    async def _send(
-        self, method: str, url: str, body: bytes | None, within: float, proxy: str | None
+    async def send(
+        self, url: str, body: bytes | None = None, *, within: float, proxy: str | None = None
     ) -> HttpAnswer | NoAnswer:
-        assert self._session is not None
+        """POST a JSON body, or GET if there is none, without following redirects."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        kind = {"Content-Type": "application/json"} if body is not None else {}
+        method, kind = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/json"})
+        headers = {**self.headers, **kind}
         try:
             async with (
                 asyncio.timeout(within),
-                self._session.request(
-                    method, URL(url), data=body, headers=self._headers | kind, proxy=proxy, allow_redirects=False
+                self.session.request(
+                    method, URL(url), data=body, headers=headers, proxy=proxy, allow_redirects=False
                 ) as answer,
             ):
                 content = await _read(answer)
                 return HttpAnswer(answer.status, answer.headers, content, loop.time() - began)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return NoAnswer(_why(error), _reason(error), loop.time() - began)
+
+
+@asynccontextmanager
+async def open_http(headers: Mapping[str, str], connect: float) -> AsyncIterator[HttpClient]:
+    """``connect`` is how many seconds connecting may take."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
+        headers={"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        yield HttpClient(session, headers)
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:

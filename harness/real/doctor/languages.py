@@ -58,7 +58,9 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
     settings = context.settings
     must = list(dict.fromkeys([settings.default_language, *settings.languages, *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
-    results = await asyncio.gather(*(_hello(context, language) for language in tried))
+    results = await asyncio.gather(
+        *(context.run(f"language-{one}", _HELLO.get(one, "1"), language=one, memory_limit_mb=-1) for one in tried)
+    )
     lacking = {name: _why(result) for name, result in zip(tried, results, strict=True) if _is_lacking(result)}
     context.measured["languages"] = [name for name in tried if name not in lacking]
     needed = [name for name in must if name in lacking]
@@ -76,10 +78,6 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
         change="nothing, unless the tool offers them to the model (--languages a,b makes languages required)",
     )
     return [broken if needed else None, missing if others else None]
-
-
-async def _hello(context: CheckContext, language: str) -> CallResult:
-    return await context.run(f"language-{language}", _HELLO.get(language, "1"), language=language, memory_limit_mb=-1)
 
 
 def _is_lacking(result: CallResult) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from sfusion.harness.real.doctor.examination import Check, Examination
+from sfusion.harness.real.doctor.examination import Check, Examination, Observer
 from sfusion.harness.real.doctor.finding import Finding, Severity
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools._version import __version__
@@ -69,7 +69,7 @@ def doctor_headline(examinations: Sequence[Examination]) -> str:
     return ", ".join(parts) + (f"; {counted(left, 'check')} not made" if left else "")
 
 
-class DoctorReporter(ProgressReporter):
+class DoctorReporter(ProgressReporter, Observer):
     """Prints a line for each check while it works, and the findings at the end."""
 
     def __init__(self, out: TextIO, total: int) -> None:

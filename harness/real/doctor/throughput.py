@@ -10,7 +10,7 @@ from statistics import median
 from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext, marked
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.real.doctor.http import HttpAnswer
+from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
 from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, Refusals, find_knee, fit_model
 from sfusion.harness.real.doctor.plan import Plan
 from sfusion.harness.real.doctor.settings import Client
@@ -26,18 +26,9 @@ MOST_SWEEPS = 4
 """A sweep is repeated until the recommendation is stable, but not more often."""
 STABLE = 0.2
 """Recommendations that differ by less than this share, or by 1, count as the same."""
+_THROTTLED = (429, 503)
 MARGIN = 10.0
 """Seconds beyond a program's own time limit after which clients give up."""
-
-
-@dataclass(slots=True)
-class _LevelResult:
-    seconds: list[float] = field(default_factory=list)
-    """How long each successful program took."""
-    throttled: int = 0
-    failed: int = 0
-    statuses: set[int] = field(default_factory=set)
-    retry_after: str | None = None
 
 
 @dataclass(slots=True)
@@ -48,6 +39,25 @@ class Sweep:
     throttled_at: int | None = None
     statuses: set[int] = field(default_factory=set)
     retry_after: str | None = None
+
+    def add(self, level: int, answers: Sequence[HttpAnswer | NoAnswer], seconds: float) -> Point:
+        """Add the answers to all programs of a level, which took this long."""
+        came = [one for one in answers if isinstance(one, HttpAnswer)]
+        refused = [one for one in came if one.status in _THROTTLED]
+        ran = [one.seconds for one in came if one.status not in _THROTTLED and _is_ok(one)]
+        if refused and self.throttled_at is None:
+            self.throttled_at = level
+            self.retry_after = next((value for one in refused if (value := one.headers.get("Retry-After"))), None)
+        self.statuses |= {one.status for one in refused}
+        failed = len(answers) - len(ran) - len(refused)
+        latency = median(ran) if ran else 0.0
+        point = Point(level, len(ran) / max(seconds, 1e-6), latency, len(answers), len(refused), failed)
+        self.points.append(point)
+        return point
+
+
+def _is_ok(answer: HttpAnswer) -> bool:
+    return read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK
 
 
 async def check_throughput(context: CheckContext) -> list[Finding | None]:
@@ -113,11 +123,9 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     ends = loop.time() + context.plan.sweep_seconds
     sweep, without_gain, best = Sweep(), 0, 0.0
     for level in levels:
-        point, result = await _measure_level(context, level)
-        sweep.points.append(point)
-        sweep.statuses |= result.statuses
-        if result.throttled and sweep.throttled_at is None:
-            sweep.throttled_at, sweep.retry_after = level, result.retry_after
+        began = loop.time()
+        answers = await asyncio.gather(*(_work(context, f"sweep-{level}-{number}") for number in range(level)))
+        point = sweep.add(level, [answer for some in answers for answer in some], loop.time() - began)
         without_gain = 0 if point.throughput > GAIN * best else without_gain + 1
         best = max(best, point.throughput)
         if not point.works or without_gain == 2 or point.throughput < COLLAPSED * best or loop.time() > ends:
@@ -125,38 +133,14 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     return sweep
 
 
-async def _measure_level(context: CheckContext, level: int) -> tuple[Point, _LevelResult]:
-    loop = asyncio.get_running_loop()
-    result = _LevelResult()
-    began = loop.time()
-    await asyncio.gather(*(_worker(context, level, number, result) for number in range(level)))
-    seconds = max(loop.time() - began, 1e-6)
-    latency = median(result.seconds) if result.seconds else 0.0
-    point = Point(level, len(result.seconds) / seconds, latency, level * ROUNDS, result.throttled, result.failed)
-    return point, result
-
-
-async def _worker(context: CheckContext, level: int, number: int, result: _LevelResult) -> None:
-    sleep, program = context.plan.sweep_sleep, context.plan.program
-    for turn in range(ROUNDS):
-        # A fake that runs no code takes the program's duration from the hint beside the mark.
-        name = f"sweep-{level}-{number}-{turn}"
-        code = (
-            marked(name, f"import time\ntime.sleep({sleep})", hints=f" seconds={sleep}")
-            if program is None
-            else marked(name, program)
-        )
-        answer = await context.post(Program(code, timeout=30.0, memory_limit_mb=context.memory_limit_mb))
-        if not isinstance(answer, HttpAnswer):
-            result.failed += 1
-        elif answer.status in (429, 503):
-            result.throttled += 1
-            result.statuses.add(answer.status)
-            result.retry_after = answer.headers.get("Retry-After", result.retry_after)
-        elif read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
-            result.seconds.append(answer.seconds)
-        else:
-            result.failed += 1
+async def _work(context: CheckContext, name: str) -> list[HttpAnswer | NoAnswer]:
+    """Send the programs of one worker, one after the other."""
+    sleep, given = context.plan.sweep_sleep, context.plan.program
+    # A fake that runs no code takes the program's duration from the hint beside the mark.
+    code, hints = (f"import time\ntime.sleep({sleep})", f" seconds={sleep}") if given is None else (given, "")
+    limit = context.memory_limit_mb
+    programs = [marked(f"{name}-{turn}", code, hints=hints) for turn in range(ROUNDS)]
+    return [await context.post(Program(one, timeout=30.0, memory_limit_mb=limit)) for one in programs]
 
 
 def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> Finding | None:

@@ -10,9 +10,11 @@ import contextlib
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from sfusion.harness.real.probes.model import Probe
+from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.sandbox.endpoints import basic_auth
 
 MAX_ANSWER = 64 * 2**20
@@ -34,6 +36,13 @@ class ProbeAnswer:
     def header(self, name: str) -> str | None:
         """Look up a header case-insensitively; ``name`` is in lower case."""
         return next((value for key, value in self.headers if key.lower() == name), None)
+
+    def json(self) -> Any:
+        """Parse the body; None if it is not JSON."""
+        try:
+            return parse_json(self.body, "answer")
+        except ValueError:
+            return None
 
 
 class NotConnected(Exception):

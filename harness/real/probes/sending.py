@@ -17,7 +17,6 @@ from sfusion.harness.real.probes.cassette import recording_lines
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
 from sfusion.harness.real.probes.scrubbing import Scrubber, secrets_of
-from sfusion_tools.bounded_input import parse_json
 
 AT_ONCE = 4
 PATIENCE = 60.0
@@ -34,15 +33,14 @@ class Sender:
     shown: str
     """The server's name in errors; nothing secret."""
     timeout: float = PATIENCE
-    at_once: int = AT_ONCE
 
     async def check(self) -> None:
         """Raise Unreachable unless a sandbox answers."""
         ping = await self._ask(_probe("GET", "/v1/ping"), 0, 0)
-        if _json(ping) == "pong":
+        if ping.json() == "pong":
             return
         posted = await self._ask(_probe("POST", "/run_code"), 0, 0)
-        if isinstance(_json(posted), dict):
+        if isinstance(posted.json(), dict):
             return
         raise Unreachable(
             f"{self.shown} answers, but not like Sandbox Fusion: GET /v1/ping returns {_shape(ping)} "
@@ -76,7 +74,7 @@ class Sender:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self.at_once):
+                for _ in range(AT_ONCE):
                     group.create_task(worker())
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
@@ -105,20 +103,13 @@ def _probe(method: str, path: str) -> Probe:
     return Probe(id="check/first", about="Check that this is a sandbox.", request=request)
 
 
-def _json(answer: ProbeAnswer) -> object:
-    try:
-        return parse_json(answer.body, "answer")
-    except ValueError:
-        return None
-
-
 def _badness(answer: ProbeAnswer) -> int:
     """Rank an answer, the worst highest: no answer, rejected, the sandbox failed, the program failed, success."""
     if answer.failure:
         return 4
     if answer.status != 200:
         return 3
-    body = _json(answer)
+    body = answer.json()
     status = body.get("status") if isinstance(body, dict) else None
     return {"SandboxError": 2, "Failed": 1}.get(str(status), 0)
 
@@ -154,11 +145,10 @@ async def ask(
     shown: str,
     headers: Mapping[str, str] | None = None,
     timeout: float = PATIENCE,
-    at_once: int = AT_ONCE,
     on_answer: OnAnswer = lambda _: None,
 ) -> list[ProbeAnswer]:
     """Return the server's answers unscrubbed; raises Unreachable."""
-    sender = Sender(Server.at(url, headers), shown, timeout, at_once)
+    sender = Sender(Server.at(url, headers), shown, timeout)
     await sender.check()
     return await sender.send(probes, on_answer)
 
