@@ -116,8 +116,8 @@ class MemoryTransport(asyncio.Transport):
         self._end_number = end
         self._context = context
         self._address = address
-        self._protocol: Any = None
-        self._peer: MemoryTransport | None = None
+        self._protocol: Any
+        self._peer: MemoryTransport
         self._unsent = bytearray()
         self._sending = False
         self._reading = True
@@ -155,14 +155,14 @@ class MemoryTransport(asyncio.Transport):
         self.write(b"".join(parts))
 
     def _send_soon(self) -> None:
-        if not self._sending and self._unsent and self._peer is not None:
+        if not self._sending and self._unsent:
             self._sending = True
             self._peer.on_arrival(self._send)
 
     def _send(self) -> None:
         self._sending = False
         peer = self._peer
-        if peer is None or peer._ended or peer._closing or not peer._reading:
+        if peer._ended or peer._closing or not peer._reading:
             return
         if not peer._begun:
             self._send_soon()
@@ -193,8 +193,7 @@ class MemoryTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._reading = True
-        if self._peer is not None:
-            self._peer._send_soon()
+        self._peer._send_soon()
 
     def is_reading(self) -> bool:
         return self._reading
@@ -206,7 +205,7 @@ class MemoryTransport(asyncio.Transport):
         if self._closing or self._ended:
             return
         self._closing = True
-        if not self._unsent and self._peer is not None:
+        if not self._unsent:
             self._peer.on_arrival(self._finish)
 
     def abort(self) -> None:
@@ -214,13 +213,12 @@ class MemoryTransport(asyncio.Transport):
         self._closing = True
         self._unsent.clear()
         self._end(None)
-        if self._peer is not None:
-            self._peer._end(ConnectionResetError(104, "Connection reset by peer"))
+        self._peer._end(ConnectionResetError(104, "Connection reset by peer"))
 
     def _finish(self) -> None:
         peer = self._peer
         self._end(None)
-        if peer is not None and not peer._ended:
+        if not peer._ended:
             if peer._begun:
                 peer._protocol.eof_received()
             peer._end(None)

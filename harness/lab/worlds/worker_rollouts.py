@@ -112,12 +112,8 @@ class WatchedTool:
     """Length of the longest tool message."""
     _unmarked: int = 0
 
-    def __post_init__(self) -> None:
-        self.name: str = self.tool.name
-        self.tool_schema = self.tool.tool_schema
-
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> Any:
-        return await self.tool.create(instance_id, **kwargs)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tool, name)
 
     async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
         """Run a call and record it."""
@@ -145,12 +141,6 @@ class WatchedTool:
         else:
             self.note("world", "lost", **facts)
         return answer
-
-    async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:
-        return await self.tool.calc_reward(instance_id, **kwargs)
-
-    async def release(self, instance_id: str, **kwargs: Any) -> None:
-        await self.tool.release(instance_id, **kwargs)
 
 
 @dataclass

@@ -37,15 +37,6 @@ def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def proxy_of(settings: SandboxSettings, environ: Mapping[str, str]) -> str | None:
-    """Return the proxy that the sandbox's client would use; for an unknown client, the one sfusion would use."""
-    if settings.client is Client.VERL:
-        proxy = proxy_of_requests(settings.base, environ)
-    else:
-        proxy = proxy_for(settings.base, environ) if settings.trust_proxy_env else None
-    return proxy if proxy is not None and is_usable(proxy) else None
-
-
 def secrets_of_proxies(environ: Mapping[str, str]) -> list[str]:
     proxies = [value for name, value in environ.items() if name.lower().endswith("_proxy")]
     return [password for value in proxies if len(password := _password(value)) >= SHORTEST_PASSWORD]
@@ -100,8 +91,13 @@ class CheckContext:
 
     @property
     def proxy(self) -> str | None:
-        """The proxy that training's requests go through."""
-        return proxy_of(self.settings, self.environ)
+        """The proxy that training's requests go through; for an unknown client, the one sfusion would use."""
+        settings = self.settings
+        if settings.client is Client.VERL:
+            proxy = proxy_of_requests(settings.base, self.environ)
+        else:
+            proxy = proxy_for(settings.base, self.environ) if settings.trust_proxy_env else None
+        return proxy if proxy is not None and is_usable(proxy) else None
 
     async def get(self, route: str) -> HttpAnswer | NoAnswer:
         return await self.http.send(self.settings.at(route), within=self.plan.patience, proxy=self.proxy)

@@ -134,7 +134,10 @@ async def examine(
             for number, check in enumerate(checks, 1):
                 observer.check_started(check, number)
                 found, why_not = await _run(check, context)
-                found = [_hidden(finding, hide) for finding in found]
+                found = [
+                    replace(one, seen=hide(one.seen), training=hide(one.training), change=hide(one.change))
+                    for one in found
+                ]
                 why_not = hide(why_not)
                 if why_not:
                     result.not_examined.append((check.name, why_not))
@@ -174,10 +177,6 @@ async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]
         return [stopped_answering(check.name, str(error))], ""
     except NotExamined as error:
         return [], str(error)
-
-
-def _hidden(finding: Finding, hide: Callable[[str], str]) -> Finding:
-    return replace(finding, seen=hide(finding.seen), training=hide(finding.training), change=hide(finding.change))
 
 
 def _clean(value: Any, hide: Callable[[str], str]) -> Any:

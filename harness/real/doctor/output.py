@@ -9,7 +9,6 @@ from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.result import CallResult
 
 ORDINARY = 20_000
 """Bytes that any program may print: the most that sfusion's tool shows the model."""
@@ -109,7 +108,8 @@ async def check_stdin_race(context: CheckContext) -> Finding | None:
         )
     )
     await context.must_answer(f"it stopped answering after {count} programs at once")
-    raced = sum(map(_lost_race, results))
+    failed = [result.message for result in results if result.outcome is Outcome.SANDBOX_ERROR]
+    raced = sum(any(word in message for word in _LOST) for message in failed)
     context.measured["stdin_race"] = f"{raced} of {count}"
     if raced:
         return breaks(
@@ -125,7 +125,3 @@ async def check_stdin_race(context: CheckContext) -> Finding | None:
         most, times = Counter(result.outcome.value for result in results).most_common(1)[0]
         raise NotExamined(f"none of {count} programs sent at once was run: {times} x {most}")
     return None
-
-
-def _lost_race(result: CallResult) -> bool:
-    return result.outcome is Outcome.SANDBOX_ERROR and any(word in result.message for word in _LOST)

@@ -103,17 +103,14 @@ class DoctorReporter(ProgressReporter, Observer):
         for one in examinations:
             self.print()
             if len(examinations) > 1:
-                self.print(f"{_title(one)}:", "bold")
+                source = f" ({one.settings.source})" if one.settings.source else ""
+                self.print(f"{one.settings.label}{source}:", "bold")
             for finding in ranked(one.findings):
                 self.print(f"{finding.severity.value}: {finding.id}", _STYLES[finding.severity])
                 texts = (("seen", finding.seen), ("training", finding.training), ("change", finding.change))
                 self.table([(f"  {label}", text) for label, text in texts], styles=["dim"] * len(texts))
         self.print()
         self.print(doctor_headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
-
-
-def _title(one: Examination) -> str:
-    return one.settings.label + (f" ({one.settings.source})" if one.settings.source else "")
 
 
 def _result(found: Sequence[Finding], why_not: str) -> str:

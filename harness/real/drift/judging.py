@@ -132,7 +132,7 @@ def compare_answers(
 ) -> DriftReport:
     findings: list[DriftFinding] = []
     not_comparable: list[tuple[str, str]] = []
-    used: set[int] = set()
+    used: list[Acceptance | None] = []
     compared = 0
     for probe in probes:
         if why := _why_not_comparable(probe, left, right):
@@ -140,12 +140,11 @@ def compare_answers(
             continue
         compared += 1
         for difference in compare(probe, left.answers[probe.id], right.answers[probe.id]):
-            number = next((n for n, one in enumerate(accepted) if one.covers(difference)), None)
-            if number is not None:
-                used.add(number)
-            reason = accepted[number].reason if number is not None else None
+            acceptance = next((one for one in accepted if one.covers(difference)), None)
+            used.append(acceptance)
+            reason = acceptance.reason if acceptance is not None else None
             findings.append(DriftFinding(difference, rule_for(difference, racy=probe.racy), reason))
-    unused = tuple(one for number, one in enumerate(accepted) if number not in used)
+    unused = tuple(one for one in accepted if one not in used)
     return DriftReport(left.name, right.name, compared, tuple(findings), tuple(not_comparable), unused, tuple(notes))
 
 

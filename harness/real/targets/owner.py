@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -86,7 +85,7 @@ class Owner:
         except ValidationError:
             return None
 
-    def is_alive(self, here: Owner, *, running: bool, start_of: Callable[[int], str | None] = start_of) -> bool | None:
+    def is_alive(self, here: Owner, *, running: bool) -> bool | None:
         """Is the owner still alive, as seen from ``here``? None if that cannot be determined from there.
 
         ``running`` is the state of its container: none from before the last boot of this machine is still running.

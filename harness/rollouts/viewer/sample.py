@@ -31,7 +31,8 @@ class LineIndex:
         self.path = path
         self.size = path.stat().st_size
         self._ends = array("Q")
-        self._scanned = 0
+        self.scanned = 0
+        """Number of bytes indexed so far."""
         self._extending = Lock()
         self._reading = Lock()
         # Held open: a filter reads every line of a big file.
@@ -42,29 +43,24 @@ class LineIndex:
         return len(self._ends)
 
     @property
-    def scanned(self) -> int:
-        """Number of bytes indexed so far."""
-        return self._scanned
-
-    @property
     def is_complete(self) -> bool:
-        return self._scanned >= self.size
+        return self.scanned >= self.size
 
     def extend(self, blocks: int = 1) -> bool:
         """Index the next blocks; return False if the file was indexed completely before."""
         with self._extending, self.path.open("rb") as file:
             if self.is_complete:
                 return False
-            file.seek(self._scanned)
+            file.seek(self.scanned)
             for _ in range(blocks):
                 block = file.read(_BLOCK)
                 found = array("Q")
                 at = block.find(b"\n")
                 while at >= 0:
-                    found.append(self._scanned + at + 1)
+                    found.append(self.scanned + at + 1)
                     at = block.find(b"\n", at + 1)
                 self._ends.extend(found)
-                self._scanned = self._scanned + len(block) if block else self.size
+                self.scanned = self.scanned + len(block) if block else self.size
                 if self.is_complete:
                     self._add_last_line()
                     break
