@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from typing import Any
 
 Address = tuple[str, int]
@@ -76,32 +77,30 @@ class MemoryNetwork:
         return near, protocol
 
 
+@dataclass(eq=False)
 class MemoryServer(asyncio.AbstractServer):
-    def __init__(
-        self, network: MemoryNetwork, address: Address, factory: Callable[[], asyncio.Protocol], sock: Any
-    ) -> None:
-        self._network = network
-        self._sock = sock
-        self.address = address
-        self.factory = factory
-        self.context = copy_context()
+    network: MemoryNetwork
+    address: Address
+    factory: Callable[[], asyncio.Protocol]
+    sock: Any
+    context: Context = field(default_factory=copy_context)
 
     def close(self) -> None:
         """Refuse new connections; existing ones stay open."""
-        self._network.unlisten(self)
-        self._sock.close()
+        self.network.unlisten(self)
+        self.sock.close()
 
     def get_loop(self) -> Any:
-        return self._network.loop
+        return self.network.loop
 
     async def start_serving(self) -> None:
         """Do nothing: it serves from the start."""
 
     async def serve_forever(self) -> None:
-        await self._network.loop.create_future()
+        await self.network.loop.create_future()
 
     def is_serving(self) -> bool:
-        return bool(self._sock.fileno() >= 0)
+        return bool(self.sock.fileno() >= 0)
 
     async def wait_closed(self) -> None:
         """Return at once: closing takes no time."""

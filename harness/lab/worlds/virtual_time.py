@@ -111,7 +111,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._ready = queue
         self._clock_resolution = self._virtual.resolution
         self.network = MemoryNetwork(self)
-        self.set_task_factory(_make_task)  # type: ignore[arg-type] # typeshed wants a Future where a Task is given
+        self.set_task_factory(lambda loop, work, **options: _NumberedTask(work, loop=loop, **options))
         _let_aiohttp_see_virtual_time()
 
     def time(self) -> float:
@@ -183,20 +183,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self.network.listen(protocol_factory, sock)
 
 
-def _make_task(loop: VirtualTimeLoop, work: Coroutine[Any, Any, Any], **options: Any) -> _NumberedTask:
-    return _NumberedTask(work, loop=loop, **options)
-
-
-def _monotonic() -> float:
-    loop = asyncio._get_running_loop()
-    return loop.time() if isinstance(loop, VirtualTimeLoop) else time.monotonic()
-
-
 def _let_aiohttp_see_virtual_time() -> None:
     """Make aiohttp's connection pool measure idle time on the loop's clock; with the real one it would be a race."""
     from aiohttp import connector
 
-    connector.monotonic = _monotonic  # type: ignore[attr-defined] # its import, not its interface
+    def monotonic() -> float:
+        loop = asyncio._get_running_loop()
+        return loop.time() if isinstance(loop, VirtualTimeLoop) else time.monotonic()
+
+    connector.monotonic = monotonic  # type: ignore[attr-defined] # its import, not its interface
 
 
 @contextmanager

@@ -80,21 +80,17 @@ class DoctorReporter(ProgressReporter, Observer):
         self.print(f"examining {examination}", "bold")
 
     def check_started(self, check: Check, number: int) -> None:
-        """Show the check beside the bar."""
         self.progress(number - 1, check.name)
 
     def announce(self, text: str) -> None:
-        """Print what the user should know before it happens."""
         self.print(f"        {text}", "dim")
 
     def check_ended(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
-        """Print what the check found, or why it was not made."""
         worst = ranked(found)[0].severity if found else None
         style = _STYLES[worst] if worst is not None else ("dim" if why_not else "green")
         self.print(f"[{number:>2}/{self._total}] {check.name:<16} {_result(found, why_not)}", style)
 
     def stopped(self, left: Sequence[Check], why: str) -> None:
-        """Print which checks are left out because the sandbox cannot be examined further."""
         if left:
             self.print(f"        not examined, because {why}: {', '.join(check.name for check in left)}", "dim")
 

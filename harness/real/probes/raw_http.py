@@ -117,14 +117,14 @@ async def exchange(server: Server, data: bytes, *, head_only: bool = False, time
                 await writer.drain()
             answer = await _read_answer(reader, head_only)
     except TimeoutError:
-        return ProbeAnswer(failure=f"no answer within {timeout:g} s", seconds=loop.time() - began)
+        answer = ProbeAnswer(failure=f"no answer within {timeout:g} s")
     except asyncio.IncompleteReadError as error:
         after = f"after {len(error.partial)} bytes of the answer" if error.partial else "without an answer"
-        return ProbeAnswer(failure=f"the connection was closed {after}", seconds=loop.time() - began)
+        answer = ProbeAnswer(failure=f"the connection was closed {after}")
     except OSError:
-        return ProbeAnswer(failure="the connection was reset", seconds=loop.time() - began)
+        answer = ProbeAnswer(failure="the connection was reset")
     except (ValueError, asyncio.LimitOverrunError) as error:
-        return ProbeAnswer(failure=f"the answer is not HTTP: {error}", seconds=loop.time() - began)
+        answer = ProbeAnswer(failure=f"the answer is not HTTP: {error}")
     finally:
         writer.close()
         with contextlib.suppress(OSError, asyncio.CancelledError):

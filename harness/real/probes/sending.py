@@ -36,10 +36,13 @@ class Sender:
 
     async def check(self) -> None:
         """Raise Unreachable unless a sandbox answers."""
-        ping = await self._ask(_probe("GET", "/v1/ping"), 0, 0)
-        if ping.json() == "pong":
-            return
-        posted = await self._ask(_probe("POST", "/run_code"), 0, 0)
+        try:
+            ping = await self._ask(_probe("GET", "/v1/ping"))
+            if ping.json() == "pong":
+                return
+            posted = await self._ask(_probe("POST", "/run_code"))
+        except NotConnected as error:
+            raise Unreachable(f"{self.shown} cannot be reached: {error}") from None
         if isinstance(posted.json(), dict):
             return
         raise Unreachable(
@@ -56,7 +59,12 @@ class Sender:
         async def one(number: int) -> None:
             nonlocal timeouts
             probe = probes[number]
-            answers[number] = await self._burst(probe, len(answers), total)
+            done = len(answers)
+            try:
+                # The answer; of a burst, the first of the worst answers.
+                answers[number] = max(await asyncio.gather(*map(self._ask, [probe] * probe.burst)), key=_badness)
+            except NotConnected as error:
+                raise Unreachable(f"{self.shown} cannot be reached after {done} of {total} probes: {error}") from None
             if answers[number].failure.startswith("no answer within"):
                 timeouts += 1
                 if timeouts >= MAX_TIMEOUTS:
@@ -83,19 +91,9 @@ class Sender:
                 await one(number)
         return [answers[number] for number in range(total)]
 
-    async def _burst(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
-        """Return the answer; of a burst, the first of the worst answers."""
-        if probe.burst == 1:
-            return await self._ask(probe, done, total)
-        return max(await asyncio.gather(*(self._ask(probe, done, total) for _ in range(probe.burst))), key=_badness)
-
-    async def _ask(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
+    async def _ask(self, probe: Probe) -> ProbeAnswer:
         data = request_bytes(probe, self.server)
-        try:
-            return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
-        except NotConnected as error:
-            when = f" after {done} of {total} probes" if total else ""
-            raise Unreachable(f"{self.shown} cannot be reached{when}: {error}") from None
+        return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
 
 
 def _probe(method: str, path: str) -> Probe:
