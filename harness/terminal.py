@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from types import TracebackType
 from typing import Self, TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -53,9 +52,7 @@ class ProgressReporter:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

@@ -20,15 +20,13 @@ from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.resource_tracker import ensure_running
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sfusion.harness.errors import BadOption, MissingWorld, WorkerLost
 from sfusion_tools._version import __version__
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-Place = Literal["here", "ray"]
 
 RETRIES = 3
 """How often an item is handed out again after the death of what ran it."""

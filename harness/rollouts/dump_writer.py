@@ -12,12 +12,12 @@ that is complete is written once more, in the order of its requests, so that the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sfusion.fakes.wire.message import json_line
+from sfusion.harness.atomic_files import write_file
 from sfusion_tools.rollout import AsyncRolloutRequest
 
 REQUESTS = "requests"
@@ -87,8 +87,8 @@ class StepDump:
         # The viewer expects no sample without its request, so that comes first.
         for target, record in ((_requests(path), request), (path, sample)):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("ab" if self._done else "wb") as file:
-                file.write(_line(record))
+            with target.open("a" if self._done else "w", encoding="utf-8", newline="\n") as file:
+                file.write(json_line(record))
         self._done[place] = sample, request
 
     def finish(self, most: int) -> list[Mapping[str, Any]]:
@@ -104,8 +104,9 @@ def write_step(
 ) -> Path:
     """Write both files of a step, each replacing an older one atomically."""
     path = _path(directory, step)
-    _write(_requests(path), requests)
-    _write(path, samples)
+    for target, records in ((_requests(path), requests), (path, samples)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_file(target, map(json_line, records))
     return path
 
 
@@ -115,15 +116,3 @@ def _path(directory: Path, step: int) -> Path:
 
 def _requests(path: Path) -> Path:
     return path.parent / REQUESTS / path.name
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json_line(record).encode("utf-8")
-
-
-def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".part")
-    with unfinished.open("wb") as file:
-        file.writelines(map(_line, records))
-    os.replace(unfinished, path)

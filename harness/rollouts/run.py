@@ -34,7 +34,6 @@ class RolloutCounts:
     cancelled: int = 0
     calls: int = 0
     tool_errors: int = 0
-    infrastructure_failures: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     scores: list[float] = field(default_factory=list)
@@ -52,7 +51,6 @@ class RolloutCounts:
         self.tool_errors += request.metrics.tool_errors
         self.outcomes += request.metrics.outcomes
         self.refused += request.metrics.refused
-        self.infrastructure_failures += request.metrics.infrastructure_failures
 
     @property
     def mean_score(self) -> float | None:

@@ -47,7 +47,7 @@ Port = Annotated[int, option("Port to listen on; 0 picks a free one.", names="--
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerOptions:
+class ServingOptions:
     """Where a server listens, who may use it, what it does wrong and what it logs."""
 
     host: Annotated[str, option("Address to listen on; other than loopback needs --allow-remote.", "ADDRESS")] = (

@@ -86,7 +86,7 @@ def test_missing_permission_is_reported_with_the_group_to_join(tmp_path: Path) -
         path.chmod(0)
         # Root may use any socket, so switch to another user first, after importing everything.
         script = (
-            "import os, docker, sfusion.harness.real.targets.starting\n"
+            "import os, docker, sfusion.harness.real.targets.container\n"
             "from sfusion.harness.real.targets import *\n"
             "if os.getuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
             "try:\n    open_targets([DockerTarget()]).__enter__()\n"

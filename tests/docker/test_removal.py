@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from sfusion.harness.real.targets import DockerTarget, open_targets
+from sfusion.harness.real.targets.container import remove_leftovers
 from sfusion.harness.real.targets.docker_engine import ContainerEngine
 from sfusion.harness.real.targets.owner import LABEL, Owner
-from sfusion.harness.real.targets.starting import remove_leftovers
 from tests.docker.calls import containers
 from tests.docker.conftest import ROOT
 

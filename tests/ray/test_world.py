@@ -29,11 +29,11 @@ from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.spreading import RayTasks
 from sfusion.harness.lab.worlds import ray as ray_world
-from sfusion.harness.lab.worlds import ray_backend, ray_cluster
-from sfusion.harness.lab.worlds.ray_backend import RayBackend
+from sfusion.harness.lab.worlds import ray_cluster
+from sfusion.harness.lab.worlds.ray import RayBackend
 from sfusion.harness.lab.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path, slow_start_allowed
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers
-from sfusion.harness.lab.worlds.remote_journal import ClockRecorder
+from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion.harness.search.chaos.rounds import SandboxCount, count_at_sandbox, play_rounds
 from tests.ray.actors import until
@@ -147,7 +147,7 @@ def test_a_limiter_that_is_slower_to_end_than_its_successor_to_start_dies_once()
     backend = RayBackend(
         tried, journal, GivenCluster.__new__(GivenCluster), [], bounds_of(tried), "driver", "127.0.0.1"
     )
-    backend.recorder = ClockRecorder(journal, 0.0)
+    backend.recorder = Recorder(journal, time.monotonic, 0.0)
     backend._workers = RayWorkers(tried, backend.recorder, local=True)
     backend._on_connect("limiter", 1.0)
     backend._on_connect("limiter", 2.0)
@@ -278,7 +278,7 @@ load: {calls: 4, concurrency: 4, program: {seconds: 20s, prints: "{call}\\n"}}""
     assert all(0.19 < seconds < 20 for seconds in took), "the hundredth of 20 s, or longer on a slow machine"
 
 
-class SlowToRecord(ray_backend._SandboxProcess):
+class SlowToRecord(ray_world._SandboxProcess):
     """Sandboxes whose process loses the processor between an answer and its event."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -295,7 +295,7 @@ class SlowToRecord(ray_backend._SandboxProcess):
 
 def test_a_run_ends_after_the_events_of_its_last_answers(place: OwnCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of large ones: a small answer is recorded before it is sent."""
-    monkeypatch.setattr(ray_backend, "_actor_class", ray.remote(num_cpus=0)(SlowToRecord))
+    monkeypatch.setattr(ray_world, "_actor_class", ray.remote(num_cpus=0)(SlowToRecord))
     large = """load: {calls: 1, program: {prints: "{fill:262144}\\n"}}"""
     journal, verdicts = played(place, scenario(large), sandbox_on="node")
     all_held(verdicts)
@@ -406,7 +406,7 @@ def test_what_does_not_start_in_time_is_named_with_what_ray_waits_for(place: Own
 def test_workers_that_their_driver_has_not_created_in_time_are_reported() -> None:
     """There was no first one to name, which was a ValueError."""
     tried = scenario("load: {calls: 1}")
-    recorder = ClockRecorder(Journal.begin(scenario="tried", cell="", seed=0, world="ray"), 0.0)
+    recorder = Recorder(Journal.begin(scenario="tried", cell="", seed=0, world="ray"), time.monotonic, 0.0)
     assert RayWorkers(tried, recorder, local=True).unready == "the workers did not start"
 
 

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 Address = tuple[str, int]
 _KERNEL = 64 * 1024
@@ -15,19 +16,10 @@ _HIGH_WATER = 64 * 1024
 _CHUNK = 256 * 1024
 
 
-class Loop(Protocol):
-    """What the network needs of its event loop."""
-
-    def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
-        """Like ``call_soon``, for something that arrives at one end of a connection."""
-
-    def create_future(self) -> asyncio.Future[Any]: ...
-
-
 class MemoryNetwork:
     """The listening servers by address. An address whose server has closed refuses connections."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Any) -> None:
         self.loop = loop
         self._ends = itertools.count(1)
         self._listening: dict[Address, MemoryServer | None] = {}
@@ -85,48 +77,46 @@ class MemoryNetwork:
         return near, protocol
 
 
+@dataclass(eq=False)
 class MemoryServer(asyncio.AbstractServer):
-    def __init__(
-        self, network: MemoryNetwork, address: Address, factory: Callable[[], asyncio.Protocol], sock: Any
-    ) -> None:
-        self._network = network
-        self._sock = sock
-        self.address = address
-        self.factory = factory
-        self.context = copy_context()
+    network: MemoryNetwork
+    address: Address
+    factory: Callable[[], asyncio.Protocol]
+    sock: Any
+    context: Context = field(default_factory=copy_context)
 
     def close(self) -> None:
         """Refuse new connections; existing ones stay open."""
-        self._network.unlisten(self)
-        self._sock.close()
-
-    async def wait_closed(self) -> None:
-        """Return at once: closing takes no time."""
+        self.network.unlisten(self)
+        self.sock.close()
 
     def get_loop(self) -> Any:
-        return self._network.loop
+        return self.network.loop
 
     async def start_serving(self) -> None:
         """Do nothing: it serves from the start."""
 
     async def serve_forever(self) -> None:
-        await self._network.loop.create_future()
+        await self.network.loop.create_future()
 
     def is_serving(self) -> bool:
-        return bool(self._sock.fileno() >= 0)
+        return bool(self.sock.fileno() >= 0)
+
+    async def wait_closed(self) -> None:
+        """Return at once: closing takes no time."""
 
 
 class MemoryTransport(asyncio.Transport):
     """One end of an in-memory connection."""
 
-    def __init__(self, loop: Loop, address: Address, end: int, context: Context) -> None:
+    def __init__(self, loop: Any, address: Address, end: int, context: Context) -> None:
         super().__init__()
         self._loop = loop
         self._end_number = end
         self._context = context
         self._address = address
-        self._protocol: Any = None
-        self._peer: MemoryTransport | None = None
+        self._protocol: Any
+        self._peer: MemoryTransport
         self._unsent = bytearray()
         self._sending = False
         self._reading = True
@@ -164,14 +154,14 @@ class MemoryTransport(asyncio.Transport):
         self.write(b"".join(parts))
 
     def _send_soon(self) -> None:
-        if not self._sending and self._unsent and self._peer is not None:
+        if not self._sending and self._unsent:
             self._sending = True
             self._peer.on_arrival(self._send)
 
     def _send(self) -> None:
         self._sending = False
         peer = self._peer
-        if peer is None or peer._ended or peer._closing or not peer._reading:
+        if peer._ended or peer._closing or not peer._reading:
             return
         if not peer._begun:
             self._send_soon()
@@ -202,8 +192,7 @@ class MemoryTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._reading = True
-        if self._peer is not None:
-            self._peer._send_soon()
+        self._peer._send_soon()
 
     def is_reading(self) -> bool:
         return self._reading
@@ -215,7 +204,7 @@ class MemoryTransport(asyncio.Transport):
         if self._closing or self._ended:
             return
         self._closing = True
-        if not self._unsent and self._peer is not None:
+        if not self._unsent:
             self._peer.on_arrival(self._finish)
 
     def abort(self) -> None:
@@ -223,13 +212,12 @@ class MemoryTransport(asyncio.Transport):
         self._closing = True
         self._unsent.clear()
         self._end(None)
-        if self._peer is not None:
-            self._peer._end(ConnectionResetError(104, "Connection reset by peer"))
+        self._peer._end(ConnectionResetError(104, "Connection reset by peer"))
 
     def _finish(self) -> None:
         peer = self._peer
         self._end(None)
-        if peer is not None and not peer._ended:
+        if not peer._ended:
             if peer._begun:
                 peer._protocol.eof_received()
             peer._end(None)

@@ -1,7 +1,7 @@
 """Plays a scenario: load or rollouts, events, the horizon and the wind-up, the same in every world.
 
-A world implements two protocols: ``Backend`` for the cluster and ``WorkerHandle`` for each worker, as seen from
-outside. What happens inside a worker is in ``worker.py``.
+A world implements ``Backend`` for the cluster, ``LimiterHandle`` and, for each worker, ``WorkerHandle``, all as seen
+from outside. What happens inside a worker is in ``worker.py``.
 """
 
 from __future__ import annotations
@@ -48,61 +48,65 @@ class WorkerHandle(Protocol):
         """Cut the connection to the limiter, or restore it."""
 
 
-class Backend(Protocol):
+class LimiterHandle(Protocol):
+    """The limiter of a run as seen from outside."""
+
+    @property
+    def lease(self) -> float | None:
+        """How long a permit lives without renewal; None if it is dead and stays dead."""
+
+    async def kill(self, seconds: float | None) -> None:
+        """Kill it; restart it after ``seconds``, unless the world restarts it on its own."""
+
+    async def restart(self) -> None: ...
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def resize(self, rate_limit: int) -> None: ...
+
+    async def snapshot(self) -> Snapshot | None: ...
+
+
+class Backend:
     """A cluster with its limiter and sandboxes: what a world provides."""
 
-    poll_seconds: ClassVar[float | None]
+    poll_seconds: ClassVar[float | None] = None
     """How often the wind-up looks at the limiter; None for a tenth of a lease."""
     horizon: float
     """Seconds after which the run is broken off."""
     time_scale: float
     """Factor for the durations of load and events."""
-
-    @property
-    def recorder(self) -> Recorder: ...
-
-    @property
-    def workers(self) -> Sequence[WorkerHandle]: ...
-
-    @property
-    def sandboxes(self) -> SandboxGroup: ...
-
-    @property
-    def lease(self) -> float | None:
-        """The limiter's lease; None if there is no limiter to observe."""
+    recorder: Recorder
+    workers: Sequence[WorkerHandle]
+    sandboxes: SandboxGroup
+    limiter: LimiterHandle | None = None
+    """None if there is no limiter to observe."""
 
     async def first_request(self) -> None:
         """Return when the load has reached a sandbox, or a call has ended without that; events count from here."""
 
     async def kill(self, target: str, names: list[str]) -> None:
         """Kill the workers of these names, with their node or driver if that is the target."""
-
-    async def kill_limiter(self, seconds: float | None) -> None:
-        """Kill the limiter; restart it after ``seconds``, unless the world restarts it on its own."""
-
-    async def restart_limiter(self) -> None: ...
-
-    async def pause_limiter(self) -> None: ...
-
-    async def resume_limiter(self) -> None: ...
-
-    async def resize(self, rate_limit: int) -> None: ...
+        raise NotImplementedError
 
     async def cancel_calls(self, share: float) -> None:
         """Cancel a share of the calls under way, drawn by their ids."""
+        raise NotImplementedError
 
-    async def cancel_rollouts(self) -> None: ...
+    async def cancel_rollouts(self) -> None:
+        raise NotImplementedError
 
     async def flush(self) -> None:
-        """Deliver what the workers still have to send to the limiter."""
-
-    async def snapshot(self) -> Snapshot | None: ...
+        """Deliver what the workers still have to send to the limiter, unless they do so by themselves."""
 
     def on_broken_off(self) -> None:
         """Called when the horizon is reached."""
 
     def closing_facts(self) -> dict[str, Any]:
         """Return further keys of the event ``ended``."""
+        return {}
 
 
 class Play:
@@ -210,44 +214,43 @@ class Play:
         names = event.workers(self._scenario.cluster.workers)
         # Whatever a driver created dies with it.
         chosen = [one for one in backend.workers if one.alive and (one.name in names or target == "driver")]
+        if target == "limiter" or event.kind == "resize":
+            if backend.limiter is not None:
+                await self._disturb(backend.limiter, event, seconds)
+            return
         match event.kind:
-            case "kill" if target == "limiter":
-                await backend.kill_limiter(seconds)
             case "kill":
                 self._note("world", "killed", target=target)
                 await backend.kill(target, [worker.name for worker in chosen])
-            case "pause" if target == "limiter":
-                await self._pause_limiter(seconds or 0.0)
             case "pause":
-                await _together((DRIVER, self._pause(worker, seconds or 0.0)) for worker in chosen)
+                pauses = (self._pause("worker", one, seconds or 0.0, worker=one.name) for one in chosen)
+                await _together((DRIVER, pause) for pause in pauses)
             case "cut_off":
                 await _together((DRIVER, self._cut_off(worker, seconds or 0.0)) for worker in chosen)
-            case "restart" if target == "limiter":
-                await backend.restart_limiter()
             case "restart" | "crash" | "wedge":
                 await backend.sandboxes.do(event.kind, target, seconds, event.ping)
-            case "resize":
-                await backend.resize(event.target)
             case "cancel":
                 await backend.cancel_calls(event.target)
 
-    async def _pause(self, worker: WorkerHandle, seconds: float) -> None:
-        self._note("world", "worker_paused", worker=worker.name, seconds=seconds)
-        await worker.pause()
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            await worker.resume()
-        self._note("world", "worker_resumed", worker=worker.name)
+    async def _disturb(self, limiter: LimiterHandle, event: EventPart, seconds: float | None) -> None:
+        match event.kind:
+            case "kill":
+                await limiter.kill(seconds)
+            case "pause":
+                await self._pause("limiter", limiter, seconds or 0.0)
+            case "restart":
+                await limiter.restart()
+            case "resize":
+                await limiter.resize(event.target)
 
-    async def _pause_limiter(self, seconds: float) -> None:
-        self._note("world", "limiter_paused", seconds=seconds)
-        await self._backend.pause_limiter()
+    async def _pause(self, kind: str, one: WorkerHandle | LimiterHandle, seconds: float, **named: str) -> None:
+        self._note("world", f"{kind}_paused", **named, seconds=seconds)
+        await one.pause()
         try:
             await asyncio.sleep(seconds)
         finally:
-            await self._backend.resume_limiter()
-        self._note("world", "limiter_resumed")
+            await one.resume()
+        self._note("world", f"{kind}_resumed", **named)
 
     async def _cut_off(self, worker: WorkerHandle, seconds: float) -> None:
         self._note("world", "cut_off", worker=worker.name, seconds=seconds)
@@ -261,14 +264,15 @@ class Play:
     async def wind_up(self) -> None:
         """Wait until all permits are returned, for two leases at most, and record the event ``ended``, the last one."""
         backend, facts = self._backend, {}
-        if (lease := backend.lease) is not None:
+        limiter = backend.limiter
+        if limiter is not None and (lease := limiter.lease) is not None:
             await backend.flush()
             # After two leases the limiter has noticed every death.
             until = backend.recorder.now() + 2 * lease + 1.0
-            snapshot = await backend.snapshot()
+            snapshot = await limiter.snapshot()
             while (snapshot is None or snapshot.in_use or snapshot.waiting) and backend.recorder.now() < until:
                 await asyncio.sleep(backend.poll_seconds or lease / 10 + 0.01)
-                snapshot = await backend.snapshot()
+                snapshot = await limiter.snapshot()
             if snapshot is not None:
                 keys = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
                 facts["limiter"] = {key: getattr(snapshot, key) for key in keys}

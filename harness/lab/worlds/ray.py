@@ -3,18 +3,302 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack, closing, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import uuid4
+
+import ray
+from ray.exceptions import RayActorError, RayError
 
 from sfusion.harness.errors import MissingWorld, WorldError
-from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.play import note_stuck
-from sfusion.harness.lab.worlds.ray_backend import START_SECONDS, RayBackend, SandboxOn
-from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster
+from sfusion.harness.lab.worlds.play import Backend, Play, note_began, note_stuck
+from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster, unscheduled_actors
+from sfusion.harness.lab.worlds.ray_driver import SecondDriver
+from sfusion.harness.lab.worlds.ray_limiter import PROCESS as LIMITER
+from sfusion.harness.lab.worlds.ray_limiter import RunLimiter
+from sfusion.harness.lab.worlds.ray_worker import WARM_UP, WorkerSetup, on_node
+from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers, cause_of
+from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
+from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
+from sfusion.harness.lab.worlds.remote_journal import JournalAddress, JournalServer, RemoteRecorder
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, SandboxGroup
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion.harness.real.targets import RealSandbox
+from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.rollout import RolloutLimits
 
-__all__ = ["START_SECONDS", "SandboxOn", "run"]
+PROCESS = "sandboxes"
+"""The name of the process in the journal."""
+
+
+class _SandboxProcess(FakeSandboxes):
+    def __init__(self, scenario: Scenario, journal: JournalAddress, host: str | None) -> None:
+        self._remote_recorder = RemoteRecorder(journal, PROCESS)
+        super().__init__(scenario, self._remote_recorder, host or ray.util.get_node_ip_address())
+
+    async def settle(self) -> None:
+        # This runs in the loop that serves: what has been sent is recorded, if not yet, then in this turn.
+        await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        await super().stop()
+        self._remote_recorder.close()
+
+
+_actor_class: Any = ray.remote(num_cpus=0)(_SandboxProcess)
+
+
+class RemoteSandboxes:
+    """The driver's handle of that process; with ``host`` None it listens where other machines can reach it."""
+
+    def __init__(self, scenario: Scenario, journal: JournalAddress, node: str, host: str | None) -> None:
+        self._actor = _actor_class.options(scheduling_strategy=on_node(node)).remote(scenario, journal, host)
+
+    async def start(self) -> list[str]:
+        urls: list[str] = await self._actor.start.remote()
+        return urls
+
+    async def begin(self) -> None:
+        await self._actor.begin.remote()
+
+    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
+        await self._actor.do.remote(kind, target, seconds, ping)
+
+    async def settle(self) -> None:
+        with suppress(RayActorError):  # it died; what it had recorded was sent before
+            await self._actor.settle.remote()
+
+    async def stop(self) -> None:
+        """Stop them and kill the process."""
+        try:
+            await self._actor.stop.remote()
+        except RayActorError:
+            pass  # it never started, or died
+        finally:
+            ray.kill(self._actor)
+
+
+LONGEST_RUN = 120.0
+"""Hard cap on the seconds of load, even if the scenario's ``horizon`` is larger."""
+START_SECONDS = 90.0
+"""How long processes and tools may take to start."""
+_LOOK_SECONDS = 0.01
+
+SandboxOn = Literal["driver", "node"]
+
+
+@dataclass
+class RayBackend(Backend):
+    """The processes of one run. ``run`` starts them, plays the scenario and ends them again."""
+
+    scenario: Scenario
+    journal: Journal
+    cluster: RayCluster
+    nodes: list[str]
+    bounds: RolloutLimits
+    sandbox_on: SandboxOn
+    listen: str
+    real: Sequence[RealSandbox] = ()
+    start_timeout: float = START_SECONDS
+
+    poll_seconds = 0.05
+    _starting = "the sandboxes"
+    _limiter_lives = _limiter_connections = 0
+    _limiter_alive = False
+
+    def __post_init__(self) -> None:
+        self.horizon = min(self.scenario.horizon, LONGEST_RUN)
+        self.time_scale = self.scenario.time_scale
+        self.workers: list[RayWorker]
+        self._driver: SecondDriver | None = None
+        self._server: JournalServer
+        self._workers: RayWorkers
+
+    async def run(self) -> None:
+        async with AsyncExitStack() as stack:
+            # Closed in the opposite order: workers, limiter, sandboxes, then the journal.
+            self._server = await stack.enter_async_context(
+                JournalServer(
+                    self._on_event, on_connect=self._on_connect, on_disconnect=self._on_disconnect, host=self.listen
+                )
+            )
+            self.recorder = Recorder(self.journal, time.monotonic, self._server.zero)
+            self._workers = RayWorkers(self.scenario, self.recorder, local=not self.cluster.other_machines())
+            stack.enter_context(recorded_logs(self.recorder))
+            try:
+                async with asyncio.timeout(self.start_timeout):
+                    await self._start(stack)
+            except TimeoutError:
+                late = self._workers.unready if self._starting == "the workers" else f"{self._starting} did not start"
+                hint = await unscheduled_actors()
+                limit = f"within {self.start_timeout:g} s (--start-timeout)"
+                raise WorldError(f"{late} {limit}{hint}") from None
+            except RayError as error:
+                raise WorldError(f"{self._starting} could not start: {cause_of(error)}") from error
+            self.workers = self._workers.workers
+            await self.sandboxes.begin()
+            began = self.recorder.now()
+            play = Play(self.scenario, self)
+            await play.run()
+            await play.wind_up()
+            ended: float = self.journal.events[-1]["at"]
+            await self._workers.close()
+        self._sort(began, ended)
+
+    def _sort(self, began: float, ended: float) -> None:
+        """Sort by time, with zero where the load begins; events of the warm-up and of the teardown go."""
+        load = (event for event in self.journal.events if event.get("call") != WARM_UP.call)
+        events = [event for event in load if event["at"] <= ended]
+        events.sort(key=lambda event: event["at"])
+        for event in events:
+            event["at"] = round(max(0.0, event["at"] - began), 6)
+        self.journal.events[:] = events
+
+    # -- what the processes report --
+
+    def _on_event(self, event: Event) -> None:
+        self._workers.on_event(event)
+        self.journal.add(event)
+
+    def _on_connect(self, process: str, at: float) -> None:
+        self._workers.on_connect(process)
+        if process == LIMITER:
+            self._record_limiter_death()
+            self._limiter_lives += 1
+            self._limiter_connections += 1
+            self._limiter_alive = True
+            first = self._limiter_lives == 1
+            self.journal.note(at, "world", "limiter_started", life=self._limiter_lives, first=first)
+
+    def _on_disconnect(self, process: str) -> None:
+        if process == LIMITER:
+            self._limiter_connections -= 1
+            if not self._limiter_connections:  # not that of a predecessor, whose end was slower than the new start
+                self._record_limiter_death()
+        self._workers.on_disconnect(process)
+
+    def _record_limiter_death(self) -> None:
+        if self._limiter_alive and not self._workers.closing:
+            self.recorder.note("world", "limiter_died", life=self._limiter_lives)
+        self._limiter_alive = False
+
+    # -- starting --
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        scenario, recorder = self.scenario, self.recorder
+        hidden = {text: name for name, text in scenario.secrets.items()}
+        limits = limiter_settings_of(scenario)
+        note_began(
+            recorder,
+            scenario,
+            sandboxes=max(scenario.sandbox.instances, len(self.real)),
+            limit=limits.rate_limit if limits is not None else scenario.stated_limit,
+            nodes=len(set(self.nodes)),
+            time_scale=scenario.time_scale,
+        )
+        self.sandboxes = self._make_sandboxes(hidden)
+        stack.push_async_callback(self.sandboxes.stop)
+        urls = await self.sandboxes.start()
+        names = {bare_address(url): f"sandbox-{number}" for number, url in enumerate(urls, 1)}
+        for address, name in names.items():
+            recorder.alias(address, name)
+        journal = self._server.address(names, hidden)
+        known, limiter = None, None
+        if limits is not None:
+            # Where nodes are killed, the limiter is on node-1: killing that node kills both.
+            home = self.nodes[0] if killed_nodes(scenario) else None
+            self.limiter = limiter = RunLimiter(f"run-{uuid4().hex[:12]}", limits, journal, home, recorder)
+            stack.callback(limiter.close)
+            known = (limiter.name, limits)
+        per_node = scenario.cluster.workers_per_node
+        places = {name: self.nodes[index // per_node] for index, name in enumerate(scenario.cluster.workers)}
+        stack.callback(self._workers.kill)
+        if any(event.kind == "kill" and event.target == "driver" for event in scenario.events):
+            self._driver = SecondDriver(self.cluster.address, f"run-{uuid4().hex[:12]}")
+            stack.callback(self._driver.kill)
+        if limiter is not None:
+            self._starting = "the limiter"
+            await limiter.start()
+        self._starting = "the workers"
+        await self._workers.start(places, WorkerSetup(scenario, urls, journal, known, self.bounds), self._driver)
+
+    def _make_sandboxes(self, hidden: dict[str, str]) -> SandboxGroup:
+        scenario = self.scenario
+        if self.real:
+            return RealSandboxes(scenario, self.recorder, self.real, self.listen)
+        if self.sandbox_on == "driver":
+            return FakeSandboxes(scenario, self.recorder, self.listen)
+        # On the last node that survives: killing a node must not kill the sandbox.
+        safe = [node for number, node in enumerate(self.nodes, 1) if number not in killed_nodes(scenario)]
+        host = None if self.cluster.other_machines() else "127.0.0.1"
+        return RemoteSandboxes(scenario, self._server.address({}, hidden), (safe or self.nodes)[-1], host)
+
+    # -- what the play needs (see play.Backend) --
+
+    async def first_request(self) -> None:
+        seen = 0
+        while not any(_is_request_or_end(event) for event in self.journal.events[seen:]):
+            seen = len(self.journal.events)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def kill(self, target: str, names: list[str]) -> None:
+        chosen = [worker for worker in self.workers if worker.name in names]
+        for worker in chosen:
+            worker.killed = True
+        if target == "driver" and self._driver is not None:
+            self._driver.kill()
+        elif target.startswith("node-"):
+            number = int(target.removeprefix("node-"))
+            await asyncio.to_thread(self.cluster.kill_node, self.nodes[number - 1])
+        else:
+            for worker in chosen:
+                await worker.signal(signal.SIGKILL)
+        for worker in chosen:
+            await worker.gone.wait()
+
+    async def cancel_calls(self, share: float) -> None:
+        await self._workers.broadcast("cancel_calls", share)
+
+    async def cancel_rollouts(self) -> None:
+        await self._workers.broadcast("cancel_rollouts")
+
+    def closing_facts(self) -> dict[str, Any]:
+        return {"clock_error": self._server.clock_error}
+
+
+def _is_request_or_end(event: Event) -> bool:
+    if event.get("call") == WARM_UP.call:
+        return False
+    ends = ("returned", "cancelled", "lost", "rollout_ended")
+    return event["event"] in ("arrived", "attempt_started", *ends)
+
+
+def bare_address(url: str) -> str:
+    """Return host and port, without scheme and credentials."""
+    return url.rpartition("@")[2].removeprefix("http://")
+
+
+def limiter_settings_of(scenario: Scenario) -> LimiterSettings | None:
+    """Return the limiter settings of our own tool; None if it has no limiter or the tools are other people's."""
+    settings = scenario.settings
+    if settings is None:
+        from sfusion_tools.sandbox.config import SandboxToolConfig
+
+        ours = [
+            entry.get("config") or {}
+            for entry in scenario.tools
+            if isinstance(entry, dict) and str(entry.get("class_name", "")).startswith("sfusion_tools.")
+        ]
+        if not ours:
+            return None
+        settings = SandboxToolConfig.model_validate({**ours[0], "sandbox_fusion_url": "http://127.0.0.1:8080"})
+    return settings.limits if settings.enable_global_rate_limit else None
 
 
 def run(
@@ -32,33 +316,24 @@ def run(
     are sandboxes to use instead of fakes; the scenario's programs are then real code. ``start_timeout`` is how many
     seconds processes and tools may take to start.
     """
-    if cluster is None:
-        own = open_cluster()
-        try:
-            return run(
-                scenario, cluster=own, sandbox_on=sandbox_on, listen=listen, real=real, start_timeout=start_timeout
+    with closing(open_cluster()) if cluster is None else nullcontext(cluster) as cluster:
+        cluster.check([scenario])
+        others = cluster.other_machines()
+        if others and listen == "127.0.0.1":
+            raise MissingWorld(
+                f"the cluster has other machines ({', '.join(others[:3])}), which cannot reach 127.0.0.1 on this one; "
+                "give --listen with an address that they can reach"
             )
-        finally:
-            own.close()
-    cluster.check([scenario])
-    others = cluster.other_machines()
-    if others and listen == "127.0.0.1":
-        raise MissingWorld(
-            f"the cluster has other machines ({', '.join(others[:3])}), which cannot reach 127.0.0.1 on this one; "
-            "give --listen with an address that they can reach"
-        )
-    journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray")
-    scenario = scenario.with_real_programs() if real else scenario
-    # Nodes are started here because Ray does that only in the main thread, and it is slow.
-    nodes = cluster.nodes(scenario.cluster.nodes, killed_nodes(scenario))
-    try:
-        bounds = bounds_of(scenario)
-        backend = RayBackend(
-            scenario, journal, cluster, nodes, bounds, sandbox_on, listen, real=real, start_timeout=start_timeout
-        )
-        asyncio.run(backend.run())
-    except MissingWorld:
-        raise
-    except WorldError as error:
-        note_stuck(journal, error)
-    return journal
+        journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray")
+        scenario = scenario.with_real_programs() if real else scenario
+        # Nodes are started here because Ray does that only in the main thread, and it is slow.
+        nodes = cluster.nodes(scenario.cluster.nodes, killed_nodes(scenario))
+        try:
+            bounds = bounds_of(scenario)
+            backend = RayBackend(scenario, journal, cluster, nodes, bounds, sandbox_on, listen, real, start_timeout)
+            asyncio.run(backend.run())
+        except MissingWorld:
+            raise
+        except WorldError as error:
+            note_stuck(journal, error)
+        return journal

@@ -9,8 +9,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.lab.scenarios.model import Scenario
@@ -32,7 +32,7 @@ _QUICK_HEALTH = {
 _NODE = {"num_cpus": 2, "include_log_monitor": False}  # the monitor sends logs to the driver, which shows none
 
 
-class RayCluster(Protocol):
+class RayCluster:
     """What a run needs of a cluster."""
 
     address: str
@@ -42,15 +42,19 @@ class RayCluster(Protocol):
 
     def nodes(self, count: int, killed: Collection[int]) -> list[str]:
         """Return ids of nodes for node-1, node-2, ...; the numbers in ``killed`` must be nodes that can be killed."""
+        raise NotImplementedError
 
     def kill_node(self, node: str) -> None:
         """Kill all processes of a node."""
+        raise MissingWorld(f"sfusion does not kill nodes of the cluster at {self.address}")
 
     def other_machines(self) -> list[str]:
         """Return the addresses of nodes on other machines."""
+        return []
 
     def close(self) -> None:
         """Shut the cluster down if it is ours, otherwise disconnect."""
+        raise NotImplementedError
 
 
 def open_cluster(address: str | None = None) -> RayCluster:
@@ -65,14 +69,14 @@ def open_cluster(address: str | None = None) -> RayCluster:
     return OwnCluster() if address is None else GivenCluster(address)
 
 
-class OwnCluster:
+class OwnCluster(RayCluster):
     """Nodes on this machine, started when needed and ended by ``close``. It never joins another cluster."""
 
     def __init__(self) -> None:
         import ray
         from ray.cluster_utils import Cluster
 
-        self._quiet = _Quiet()
+        self._quiet = _quiet()
         self._guardian = RayGuardian()
         self._nodes: list[Any] = []
         try:
@@ -88,17 +92,14 @@ class OwnCluster:
                     },
                 )
             self._nodes.append(self._cluster.head_node)
-            self.address: str = self._cluster.address
+            self.address = self._cluster.address
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises whatever it meets
-            self._shut_down()
+            self.close()
             raise MissingWorld(f"cannot start a Ray cluster on this machine: {_first_line(error)}") from error
         except BaseException:
-            self._shut_down()
+            self.close()
             raise
-
-    def check(self, scenarios: Iterable[Scenario]) -> None:
-        """Accept all of them."""
 
     def nodes(self, count: int, killed: Collection[int]) -> list[str]:
         """Start as many nodes as needed. The head cannot be killed, so it is used only as a node that survives."""
@@ -117,13 +118,7 @@ class OwnCluster:
         self._nodes.remove(found)
         self._cluster.remove_node(found, allow_graceful=False)
 
-    def other_machines(self) -> list[str]:
-        return []
-
     def close(self) -> None:
-        self._shut_down()
-
-    def _shut_down(self) -> None:
         import ray
 
         try:
@@ -133,10 +128,10 @@ class OwnCluster:
                 cluster.shutdown()
         finally:
             self._guardian.finish()
-            self._quiet.restore()
+            self._quiet.close()
 
 
-class GivenCluster:
+class GivenCluster(RayCluster):
     """A cluster that is already running. Runs remove what they create there and touch nothing else."""
 
     def __init__(self, address: str) -> None:
@@ -144,11 +139,11 @@ class GivenCluster:
 
         self.address = address
         reach(address)
-        self._quiet = _Quiet()
+        self._quiet = _quiet()
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises whatever it meets
-            self._quiet.restore()
+            self._quiet.close()
             raise MissingWorld(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
         self._here = ray.util.get_node_ip_address()
 
@@ -169,9 +164,6 @@ class GivenCluster:
         ids = sorted(one["NodeID"] for one in ray.nodes() if one["Alive"])
         return [ids[number % len(ids)] for number in range(count)]
 
-    def kill_node(self, node: str) -> None:
-        raise MissingWorld(f"sfusion does not kill nodes of the cluster at {self.address}")
-
     def other_machines(self) -> list[str]:
         import ray
 
@@ -182,7 +174,7 @@ class GivenCluster:
         import ray
 
         ray.shutdown()
-        self._quiet.restore()
+        self._quiet.close()
 
 
 @contextmanager
@@ -203,7 +195,7 @@ def _without_dashboard() -> AbstractContextManager[None]:
     """Ray starts the server of its dashboard even with ``include_dashboard=False``; nothing here asks it anything."""
     from ray._private.node import Node
 
-    return _private_replaced(Node, "start_api_server", lambda _: lambda *_, **__: None)
+    return _private_replaced(Node, "start_api_server", _silence)
 
 
 def slow_start_allowed() -> AbstractContextManager[None]:
@@ -224,6 +216,10 @@ def slow_start_allowed() -> AbstractContextManager[None]:
         return get_node
 
     return _private_replaced(services, "get_node", patient)
+
+
+def _silence(_: Any) -> Callable[..., None]:
+    return lambda *_, **__: None
 
 
 @contextmanager
@@ -282,24 +278,15 @@ def reach(address: str) -> None:
         raise MissingWorld(f"no Ray cluster answers at {address}: {why}; start it, or give another address") from error
 
 
-class _Quiet:
-    """Keeps Ray's messages about dying nodes off the terminal: they are killed on purpose."""
+def _quiet() -> ExitStack:
+    """Keep Ray's messages about dying nodes off the terminal until this is closed: they are killed on purpose."""
+    import ray._private.worker
 
-    def __init__(self) -> None:
-        import ray._private.worker
-
-        self._worker: Any = ray._private.worker
-        self._printed = getattr(self._worker, "print_to_stdstream", None)
-        self._logger = logging.getLogger("ray")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.ERROR)
-        if self._printed is not None:
-            self._worker.print_to_stdstream = lambda *_, **__: None
-
-    def restore(self) -> None:
-        if self._printed is not None:
-            self._worker.print_to_stdstream = self._printed
-        self._logger.setLevel(self._level)
+    stack, logger = ExitStack(), logging.getLogger("ray")
+    stack.callback(logger.setLevel, logger.level)
+    logger.setLevel(logging.ERROR)
+    stack.enter_context(_private_replaced(ray._private.worker, "print_to_stdstream", _silence))
+    return stack
 
 
 def _first_line(error: BaseException) -> str:

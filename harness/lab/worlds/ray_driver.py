@@ -11,6 +11,7 @@ import logging
 import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -21,22 +22,22 @@ from sfusion.harness.lab.worlds.ray_worker import WorkerSetup, create_worker
 READY = b"ready\n"
 
 
+@dataclass
 class SecondDriver:
     """The driver process, as seen by the run."""
 
-    def __init__(self, address: str, namespace: str) -> None:
-        self._address = address
-        self._namespace = namespace
-        self._process: subprocess.Popen[bytes] | None = None
+    address: str
+    namespace: str
+    _process: subprocess.Popen[bytes] | None = None
 
     async def create(self, places: dict[str, str], setup: WorkerSetup) -> dict[str, Any]:
         """Let the process create workers (name -> node) and return their actors."""
         if await asyncio.to_thread(self._start, pickle.dumps((places, setup))) != READY:
             raise ray.exceptions.RayError("the driver process of the workers did not start")
-        return {name: ray.get_actor(name, namespace=self._namespace) for name in places}
+        return {name: ray.get_actor(name, namespace=self.namespace) for name in places}
 
     def _start(self, orders: bytes) -> bytes:
-        command = [sys.executable, "-m", __name__, self._address, self._namespace]
+        command = [sys.executable, "-m", __name__, self.address, self.namespace]
         with inherited_path():
             self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None

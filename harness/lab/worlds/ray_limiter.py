@@ -6,13 +6,14 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.remote_journal import JournalAddress, RemoteRecorder
 from sfusion_tools.limiter import LimiterSettings, Snapshot
 from sfusion_tools.limiter.book import Observer
@@ -45,10 +46,13 @@ _actor_class: Any = ray.remote(**ACTOR_OPTIONS)(_WatchedLimiter)
 class RunLimiter:
     """The limiter of one run, with a name of its own; it ends with the run."""
 
-    def __init__(self, name: str, settings: LimiterSettings, journal: JournalAddress, node: str | None) -> None:
+    def __init__(
+        self, name: str, settings: LimiterSettings, journal: JournalAddress, node: str | None, recorder: Recorder
+    ) -> None:
         """Create it on a node, or anywhere if ``node`` is None."""
         self.name = name
-        self.settings = settings
+        self._settings = settings
+        self._recorder = recorder
         # Found by its name like any limiter, but not detached: it must not outlive the run on a shared cluster.
         options: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
         if node is not None:
@@ -56,6 +60,10 @@ class RunLimiter:
             # that require a resource.
             options |= {"num_cpus": 0.001, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True)}
         self._actor = _actor_class.options(**options).remote(asdict(settings), journal)
+
+    @property
+    def lease(self) -> float:
+        return self._settings.lease
 
     async def start(self) -> None:
         """Wait until it answers."""
@@ -72,13 +80,17 @@ class RunLimiter:
         with suppress(ProcessLookupError):
             os.kill(self._stopped, signal.SIGCONT)
 
-    def kill(self) -> None:
-        """Kill its process; Ray restarts it."""
+    async def kill(self, seconds: float | None) -> None:
+        """Kill its process; Ray restarts it at once, whatever ``seconds`` says."""
+        self._recorder.note("world", "killed", target="limiter")
         ray.kill(self._actor, no_restart=False)
 
+    async def restart(self) -> None:
+        """Do nothing: Ray has restarted it already."""
+
     async def resize(self, rate_limit: int) -> None:
-        self.settings = LimiterSettings(**{**asdict(self.settings), "rate_limit": rate_limit})
-        await self._ask("configure", self.settings)
+        self._settings = replace(self._settings, rate_limit=rate_limit)
+        await self._ask("configure", self._settings)
 
     async def _ask(self, method: str, *args: Any) -> Any:
         """Call a method, again if the actor is being restarted."""

@@ -99,7 +99,7 @@ class RayWorker:
 
     async def call_actor(self, method: str, *args: Any) -> Any:
         """Call a method of the actor and return the result; None if the process dies first."""
-        answer = asyncio.ensure_future(_result(getattr(self.actor, method).remote(*args)))
+        answer = asyncio.ensure_future(getattr(self.actor, method).remote(*args))
         gone = asyncio.ensure_future(self.gone.wait())
         try:
             await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -121,10 +121,6 @@ def cause_of(error: RayError) -> str:
     if isinstance(cause, BaseException):
         return f"{type(cause).__name__}: {cause}"
     return str(error).strip().splitlines()[-1].strip()
-
-
-async def _result(ref: Any) -> Any:
-    return await ref
 
 
 class RayWorkers:

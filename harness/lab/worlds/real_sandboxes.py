@@ -6,17 +6,16 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.sandboxes import places
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.real.targets import RealSandbox
 from sfusion.harness.real.targets.proxying import proxy_in_front_of
 from sfusion_tools.hosts import is_loopback
 
 
-class RealSandboxes:
+class RealSandboxes(FakeSandboxes):
     """One proxy for each instance of the scenario, in this event loop, spread over the real sandboxes.
 
     A crash really kills a sandbox that can be killed (a container). For a server that is only known by its address,
@@ -34,7 +33,7 @@ class RealSandboxes:
         # The sandbox runs any code it is sent, so a proxy that other machines can reach asks for a token.
         self._token = None if is_loopback(host) else secrets.token_urlsafe(16)
         self._faults = [part.instance(number).faults for number in range(1, count + 1)]
-        self._proxies = [
+        self._all = self._proxies = [
             proxy_in_front_of(
                 sandbox.url,
                 model=part.instance(number).model,
@@ -57,28 +56,11 @@ class RealSandboxes:
         self._recorder.keep_secret(self._token, "token of the proxy")
         return [proxy.url.replace("://", f"://sfusion:{self._token}@", 1) for proxy in self._proxies]
 
-    async def begin(self) -> None:
-        for proxy, faults in zip(self._proxies, self._faults, strict=True):
-            proxy.set_faults(faults)
-
-    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
-        for place in places(target, len(self._proxies)):
-            if kind == "wedge":
-                self._proxies[place].wedge(ping=ping, seconds=seconds)
-            elif kind == "restart":
-                await self._return(place)
-            else:
-                await self._crash(place, seconds)
-
-    async def settle(self) -> None:
-        """Do nothing, as for fakes in this loop, which is that of the proxies."""
-
     async def stop(self) -> None:
         """Stop the proxies and bring killed sandboxes back up."""
         self._over.set()  # restarts under way are waited for: a thread cannot be cancelled
         await asyncio.gather(*self._returns, return_exceptions=True)
-        for proxy in self._proxies:
-            await proxy.stop(grace=0.0)
+        await super().stop()
         for place in list(self._down):
             await self._revive(place)
 
@@ -100,9 +82,9 @@ class RealSandboxes:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), seconds)
             return
-        await self._return(place)
+        await self._restart(place)
 
-    async def _return(self, place: int) -> None:
+    async def _restart(self, place: int) -> None:
         if place in self._down:
             await self._revive(place)
             self._recorder.note("world", "container_started", sandbox=self._real[place].name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,25 +13,22 @@ from sfusion.harness.lab.journal import SHOWN, Event, Journal
 class Recorder:
     """Records events with the time of a clock. Secrets are removed from texts, and the event is marked as leaking."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
+    def __init__(self, journal: Journal, clock: Callable[[], float], zero: float | None = None) -> None:
+        """The recording begins at ``zero`` of the clock; None for now."""
         self.journal = journal
         self._clock = clock
-        self._began = clock()
+        self._began = clock() if zero is None else zero
         self._names: dict[str, str] = {}
         self._secrets: dict[str, str] = {}
-        self._shortest = math.inf
-        """The length of the shortest text that is looked for."""
         self.on = True
 
     def alias(self, address: str, name: str) -> None:
         """Write a name in place of an address, because addresses differ from run to run."""
         self._names[address] = name
-        self._shortest = min(self._shortest, len(address))
 
     def keep_secret(self, secret: str, name: str) -> None:
         """Watch for a text that must not be written."""
         self._secrets[secret] = name
-        self._shortest = min(self._shortest, len(secret))
 
     @property
     def secrets(self) -> int:
@@ -49,18 +45,12 @@ class Recorder:
             return
         leaked: list[str] = []
         record: Event = {"at": round(self.now(), 6), "source": source, "event": event}
-        shortest = self._shortest
         for key, value in facts.items():
-            kind = type(value)
-            if kind is str:
-                if len(value) >= shortest:
-                    value = self._clean(value, leaked)
+            if isinstance(value, str):
+                value = self._clean(value, leaked)
                 # The whole text is searched for secrets, but only its beginning is kept.
-                record[key] = value[:SHOWN] if key == "text" else value
-            elif kind is float:
-                record[key] = round(value, 6)
-            else:
-                record[key] = value
+                value = value[:SHOWN] if key == "text" else value
+            record[key] = round(value, 6) if isinstance(value, float) else value
         if leaked:
             record["leaked"] = leaked
         self.journal.add(record)
@@ -77,8 +67,7 @@ class Recorder:
 
     def _clean(self, text: str, leaked: list[str]) -> str:
         for address, name in self._names.items():
-            if address in text:
-                text = text.replace(address, name)
+            text = text.replace(address, name)
         for secret, name in self._secrets.items():
             if secret in text:
                 text = text.replace(secret, "<secret>")

@@ -98,24 +98,12 @@ class _RemoteJournal(Journal):
         self._send({"clock_error": best / 2})
 
 
-class ClockRecorder(Recorder):
-    """A recorder on the machine's monotonic clock, which all its processes share, with a given zero."""
-
-    def __init__(self, journal: Journal, zero: float) -> None:
-        super().__init__(journal, time.monotonic)
-        self._zero = zero
-
-    def now(self) -> float:
-        """Return the seconds since the journal began."""
-        return time.monotonic() - self._zero
-
-
-class RemoteRecorder(ClockRecorder):
+class RemoteRecorder(Recorder):
     """The recorder of another process, with the clock, names and secrets of the server."""
 
     def __init__(self, address: JournalAddress, process: str) -> None:
         remote = _RemoteJournal(address, process)
-        super().__init__(remote, address.zero - remote.offset)
+        super().__init__(remote, time.monotonic, address.zero - remote.offset)
         self._remote = remote
         for text, name in address.names.items():
             self.alias(text, name)
@@ -128,21 +116,16 @@ class RemoteRecorder(ClockRecorder):
         self._remote.close()
 
 
+@dataclass
 class JournalServer:
     """Receives the events of all processes and reports when a process connects or disconnects."""
 
-    def __init__(
-        self,
-        on_event: Callable[[Event], None],
-        *,
-        on_connect: Callable[[str, float], None],
-        on_disconnect: Callable[[str], None],
-        host: str = "127.0.0.1",
-    ) -> None:
-        self._on_event = on_event
-        self._on_connect = on_connect
-        self._on_disconnect = on_disconnect
-        self._host = host
+    on_event: Callable[[Event], None]
+    on_connect: Callable[[str, float], None]
+    on_disconnect: Callable[[str], None]
+    host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
         self._token = secrets.token_urlsafe(16)
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[Any], None] = {}
@@ -151,7 +134,7 @@ class JournalServer:
         """By how many seconds the times of other machines may be wrong; 0 when there are none."""
 
     async def __aenter__(self) -> JournalServer:
-        self._server = await asyncio.start_server(self._serve, self._host, 0, limit=_LONGEST_LINE)
+        self._server = await asyncio.start_server(self._serve, self.host, 0, limit=_LONGEST_LINE)
         return self
 
     async def __aexit__(self, problem: object, *_: object) -> None:
@@ -168,7 +151,7 @@ class JournalServer:
         """Return what other processes need to connect."""
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]
-        return JournalAddress(self._host, port, self._token, self.zero, this_machine(), names, hidden)
+        return JournalAddress(self.host, port, self._token, self.zero, this_machine(), names, hidden)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.current_task()
@@ -180,12 +163,12 @@ class JournalServer:
             if not hmac.compare_digest(str(hello.get("token", "")).encode(), self._token.encode()):
                 return
             process = str(hello["process"])
-            self._on_connect(process, hello["at"])
+            self.on_connect(process, hello["at"])
             # A line without an end was cut off by the death of its process and is dropped.
             while (line := await reader.readline()).endswith(b"\n"):
                 data = json.loads(line)
                 if "event" in data:
-                    self._on_event(data)
+                    self.on_event(data)
                 elif "clock_error" in data:
                     self.clock_error = max(self.clock_error, data["clock_error"])
                 else:
@@ -196,4 +179,4 @@ class JournalServer:
             self._connections.pop(connection, None)
             writer.close()
             if process is not None:
-                self._on_disconnect(process)
+                self.on_disconnect(process)

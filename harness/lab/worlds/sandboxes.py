@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.recorder import Recorder
@@ -35,7 +37,7 @@ class FakeSandboxes:
         self._recorder = recorder
         names = scenario.sandbox.names
         self._faults = [scenario.sandbox.instance(number).faults for number in range(1, len(names) + 1)]
-        self._all = [
+        self._all: Sequence[FakeSandbox | FaultProxy] = [
             FakeSandbox(
                 executor=part.executor,
                 profile=part.profile,
@@ -60,15 +62,22 @@ class FakeSandboxes:
             sandbox.set_faults(faults)
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
-        for place in places(target, len(self._all)):
-            sandbox = self._all[place]
+        # ``sandbox`` is all of them, ``sandbox-2`` the second.
+        places = range(len(self._all)) if target == "sandbox" else [int(target.removeprefix("sandbox-")) - 1]
+        for place in places:
             with running_as(f"sandbox-{place + 1}"):
                 if kind == "crash":
-                    sandbox.crash(restart_after=seconds)
+                    await self._crash(place, seconds)
                 elif kind == "wedge":
-                    sandbox.wedge(ping=ping, seconds=seconds)
+                    self._all[place].wedge(ping=ping, seconds=seconds)
                 else:
-                    sandbox.restart()
+                    await self._restart(place)
+
+    async def _crash(self, place: int, seconds: float | None) -> None:
+        self._all[place].crash(restart_after=seconds)
+
+    async def _restart(self, place: int) -> None:
+        self._all[place].restart()
 
     async def settle(self) -> None:
         """Do nothing: this loop hears of what follows from an answer after it has recorded the answer."""
@@ -77,8 +86,3 @@ class FakeSandboxes:
         """Stop all of them without waiting for requests under way."""
         for sandbox in self._all:
             await sandbox.stop(grace=0.0)
-
-
-def places(target: str, count: int) -> list[int]:
-    """Return the indexes of the sandboxes that a target means: ``sandbox`` is all, ``sandbox-2`` the second."""
-    return list(range(count)) if target == "sandbox" else [int(target.removeprefix("sandbox-")) - 1]

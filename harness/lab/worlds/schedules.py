@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 from sfusion.harness.lab.scenarios.parts import SchedulePart
 
@@ -52,25 +52,9 @@ class ArrivalHandle(asyncio.Handle):
         self.end = end
 
 
-class Schedule(Protocol):
-    """Chooses among callbacks that could run next."""
-
-    def choose(self, step: int, sources: list[Hashable]) -> int:
-        """Return the number of one of them; a source is what keeps its own order: process, connection or timer."""
-
-    def wants(self, step: int) -> bool:
-        """Is there anything to choose in this step? Otherwise the first in the queue runs."""
-
-
-class _Random:
-    def __init__(self, seed: int) -> None:
-        self._draw = random.Random(f"schedule {seed}").random
-
-    def wants(self, step: int) -> bool:
-        return True
-
-    def choose(self, step: int, sources: list[Hashable]) -> int:
-        return int(self._draw() * len(sources))
+Schedule = Callable[[int, list[Hashable]], int]
+"""Chooses among callbacks that could run next: gets the number of the step and the source of each callback, and returns
+the number of one of them. A source is what keeps its own order: process, connection or timer."""
 
 
 class _Priority:
@@ -83,10 +67,7 @@ class _Priority:
         self._priorities: dict[Hashable, float] = {}
         self._choices = 0
 
-    def wants(self, step: int) -> bool:
-        return True
-
-    def choose(self, step: int, sources: list[Hashable]) -> int:
+    def __call__(self, _: int, sources: list[Hashable]) -> int:
         self._choices += 1
         for source in sources:
             if source not in self._priorities:
@@ -103,26 +84,15 @@ class _Priority:
         return max(range(len(sources)), key=lambda number: self._priorities[sources[number]])
 
 
-class _Explicit:
-    """Deviations from first in, first out; one that is not possible is left out."""
-
-    def __init__(self, deviations: Iterable[tuple[int, int]]) -> None:
-        self._numbers = dict(deviations)
-
-    def wants(self, step: int) -> bool:
-        return step in self._numbers
-
-    def choose(self, step: int, sources: list[Hashable]) -> int:
-        number = self._numbers[step]
-        return number if number < len(sources) else 0
-
-
 def make_schedule(part: SchedulePart) -> Schedule:
     if part.random is not None:
-        return _Random(part.random)
+        draw = random.Random(f"schedule {part.random}").random
+        return lambda _, sources: int(draw() * len(sources))
     if part.priority is not None:
         return _Priority(part.priority, _CHANGES if part.changes is None else part.changes)
-    return _Explicit(part.deviations or ())
+    # Deviations from first in, first out; one that is not possible is left out.
+    numbers = dict(part.deviations or ())
+    return lambda step, sources: number if (number := numbers.get(step, 0)) < len(sources) else 0
 
 
 class _Ready:
@@ -164,10 +134,10 @@ class ScheduledQueue:
         self.steps += 1
         queue = self._queue
         place = 0
-        if len(queue) > 1 and self._waited < _PATIENCE and self._schedule.wants(self.steps):
+        if len(queue) > 1 and self._waited < _PATIENCE:
             possible = _possible(queue)
             if len(possible) > 1:
-                chosen = self._schedule.choose(self.steps, [queue[one].source for one in possible])
+                chosen = self._schedule(self.steps, [queue[one].source for one in possible])
                 if chosen:
                     self.deviations.append((self.steps, chosen))
                     place = possible[chosen]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any, ClassVar
+from typing import Any
 
 from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.calling import call_facts
-from sfusion.harness.lab.worlds.play import Play, note_began, note_never_made, note_stuck
+from sfusion.harness.lab.worlds.play import Backend, Play, note_began, note_never_made, note_stuck
 from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
@@ -18,7 +18,7 @@ from sfusion.harness.lab.worlds.sim_limiter import CoreFactory, Link, SimLimiter
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion.harness.lab.worlds.worker import Worker
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
-from sfusion_tools.limiter import LimiterCore, Snapshot
+from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
 
 
@@ -112,9 +112,8 @@ async def _run(scenario: Scenario, journal: Journal, core: CoreFactory, bounds: 
             await play.wind_up()
 
 
-class _SimBackend:
+class _SimBackend(Backend):
     time_scale = 1.0
-    poll_seconds: ClassVar[float | None] = None
 
     def __init__(self, scenario: Scenario, recorder: Recorder) -> None:
         self._scenario = scenario
@@ -122,7 +121,6 @@ class _SimBackend:
         self.horizon = scenario.horizon
         self.sandboxes = FakeSandboxes(scenario, recorder)
         self.workers: list[SimWorker] = []
-        self._limiter: SimLimiter | None = None
 
     async def start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
         scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
@@ -132,49 +130,18 @@ class _SimBackend:
         count, loss = scenario.sandbox.instances, scenario.cluster.link.loss
         note_began(recorder, scenario, sandboxes=count, limit=scenario.stated_limit, loss=loss)
         if settings is not None and settings.enable_global_rate_limit:
-            self._limiter = SimLimiter(settings.limits, recorder, core)
-            self._limiter.start()
+            self.limiter = limiter = SimLimiter(settings.limits, recorder, core)
+            limiter.start()
         for name in scenario.cluster.workers:
-            link = Link(name, self._limiter, scenario.cluster.link, scenario.seed) if self._limiter else None
+            link = Link(name, limiter, scenario.cluster.link, scenario.seed) if self.limiter else None
             worker = SimWorker(name, scenario, recorder, link, bounds)
             with running_as(name):
                 worker.make_tools(urls)
             stack.push_async_callback(worker.close)
             self.workers.append(worker)
 
-    @property
-    def lease(self) -> float | None:
-        snapshot = self._limiter.snapshot() if self._limiter is not None else None
-        return snapshot.lease if snapshot is not None else None
-
-    async def first_request(self) -> None:
-        """Return at once: starting takes no virtual time."""
-
     async def kill(self, target: str, names: list[str]) -> None:
         await asyncio.gather(*(worker.die() for worker in self.workers if worker.name in names))
-
-    async def kill_limiter(self, seconds: float | None) -> None:
-        if self._limiter is not None:
-            self._limiter.kill()
-            if seconds is not None:
-                await asyncio.sleep(seconds)
-                self._limiter.start()
-
-    async def restart_limiter(self) -> None:
-        if self._limiter is not None:
-            self._limiter.start()
-
-    async def pause_limiter(self) -> None:
-        if self._limiter is not None:
-            self._limiter.pause()
-
-    async def resume_limiter(self) -> None:
-        if self._limiter is not None:
-            self._limiter.resume()
-
-    async def resize(self, rate_limit: int) -> None:
-        if self._limiter is not None:
-            self._limiter.resize(rate_limit)
 
     async def cancel_calls(self, share: float) -> None:
         for worker in self.workers:
@@ -186,9 +153,6 @@ class _SimBackend:
 
     async def flush(self) -> None:
         await asyncio.wait([asyncio.ensure_future(worker.flush()) for worker in self.workers], timeout=10.0)
-
-    async def snapshot(self) -> Snapshot | None:
-        return self._limiter.snapshot() if self._limiter is not None else None
 
     def on_broken_off(self) -> None:
         # From here on, everything ends only because the run is torn down.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sfusion.fakes.faults.chance import drawer, uniform
@@ -37,14 +38,21 @@ class SimLimiter:
         self._stopped = 0.0
         """For how long it has been paused in all; its clock stands still meanwhile, as that of the real actor does."""
 
-    def pause(self) -> None:
+    @property
+    def lease(self) -> float | None:
+        return self.host.snapshot().lease if self.host is not None else None
+
+    async def pause(self) -> None:
         """Stop for a while: nothing is received or sent."""
         if self.awake.is_set():
             self.awake.clear()
             self._stopped -= asyncio.get_running_loop().time()
             self._interrupt()
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
         if not self.awake.is_set():
             self.awake.set()
             self._stopped += asyncio.get_running_loop().time()
@@ -70,24 +78,28 @@ class SimLimiter:
         self._recorder.note("world", "limiter_started", life=self._lives, first=first)
         self._configure(self.host)
 
-    def kill(self) -> None:
+    async def restart(self) -> None:
+        self.start()
+
+    async def kill(self, seconds: float | None = None) -> None:
         """Die: clients that wait for an answer get an error."""
-        if self.host is None:
-            return
-        self._clients = self.host.record("sim").clients
-        self.host = None
-        self.resume()  # what starts next is another process
-        self._recorder.note("world", "limiter_died", life=self._lives)
-        self._interrupt()
+        if self.host is not None:
+            self._clients = self.host.record("sim").clients
+            self.host = None
+            self._wake()  # what starts next is another process
+            self._recorder.note("world", "limiter_died", life=self._lives)
+            self._interrupt()
+        if seconds is not None:
+            await asyncio.sleep(seconds)
+            self.start()
 
     def _interrupt(self) -> None:
         for answer in list(self._pending):
             answer.cancel()
 
-    def resize(self, rate_limit: int) -> None:
+    async def resize(self, rate_limit: int) -> None:
         """Change the limit, also for later restarts; while it is dead, when it is back."""
-        fields = {name: getattr(self._settings, name) for name in LimiterSettings.__dataclass_fields__}
-        self._wanted = LimiterSettings(**{**fields, "rate_limit": rate_limit})
+        self._wanted = replace(self._settings, rate_limit=rate_limit)
         if self.host is not None:
             self._configure(self.host)
 
@@ -96,7 +108,7 @@ class SimLimiter:
             self._settings = self._wanted
             host.configure(self._settings)
 
-    def snapshot(self) -> Snapshot | None:
+    async def snapshot(self) -> Snapshot | None:
         """Return the current state; None while it is dead."""
         return self.host.snapshot() if self.host is not None else None
 

@@ -31,7 +31,12 @@ def make_tools(
         # A scenario's programs are not a model's: the tool offers their languages unless its config says otherwise.
         languages = sorted({part.language for part in scenario.programs if part.language is not None})
         config = {"languages": languages or None, **scenario.own_config}
-        return [own_tool(config, urls, limiter=limiter, on_event=on_event, fleet=fleet)]
+        config |= {"sandbox_fusion_url": urls if len(urls) > 1 else urls[0], "limiter": "local"}
+        settings = SandboxToolConfig.read(config, "tools").guard
+        # Several workers of world sim share this process; on a cluster each has a process, and a guard, of its own.
+        guard = None if settings is None else SandboxGuard(settings, sorted(urls))
+        own = None if guard is None else lambda: guard
+        return [SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet, guard=own)]
     assert isinstance(scenario.tools, list)
     tools = []
     for number, entry in enumerate(scenario.tools):
@@ -41,21 +46,3 @@ def make_tools(
         config |= {key: urls if isinstance(config.get(key), list) else f"{urls[0]}/run_code" for key in given}
         tools.append(make_tool(f"tools[{number}]", {**entry, "config": config}))
     return tools
-
-
-def own_tool(
-    config: dict[str, Any],
-    urls: list[str],
-    *,
-    limiter: Callable[[], Limiter | None],
-    on_event: Event,
-    fleet: Fleet | None = None,
-) -> SandboxFusionTool:
-    """Create SandboxFusionTool with the world's limiter."""
-    address: str | list[str] = urls if len(urls) > 1 else urls[0]
-    config = {**config, "sandbox_fusion_url": address, "limiter": "local"}
-    settings = SandboxToolConfig.read(config, "tools").guard
-    # Several workers of world sim share this process; on a cluster each has a process, and a guard, of its own.
-    guard = None if settings is None else SandboxGuard(settings, sorted(urls))
-    own = None if guard is None else lambda: guard
-    return SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet, guard=own)

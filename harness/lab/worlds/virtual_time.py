@@ -13,7 +13,7 @@ import heapq
 import itertools
 import selectors
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
@@ -32,21 +32,20 @@ _TICK = 200
 rounding error; several tasks that each wait until then, and find that it is too early, would keep the loop busy."""
 
 
-class _Clock(selectors.BaseSelector):
-    """Takes the place of the loop's selector: instead of waiting for I/O it advances virtual time."""
+class _Clock(selectors.DefaultSelector):
+    """The loop's selector, which advances virtual time instead of waiting for I/O."""
 
     def __init__(self) -> None:
-        self._real = selectors.DefaultSelector()
+        super().__init__()
         self.now = 0.0
         self.resolution = 1e-9
         """Which timers fire together must not depend on the clock resolution of the platform."""
         self.threads = 0
-        self._registered = -1  # the loop's own pipe to itself does not count
         self._fruitless = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Called by the loop when nothing is ready to run."""
-        real = self.threads > 0 or self._registered > 0
+        real = self.threads > 0 or len(self.get_map()) > 1  # the loop's own pipe to itself does not count
         if timeout is not None and timeout <= 0:
             self._fruitless += 1
             if self._fruitless % _TICK == 0:
@@ -54,34 +53,15 @@ class _Clock(selectors.BaseSelector):
             if self._fruitless > _FRUITLESS:
                 self._fruitless = 0  # tasks that are cancelled now must be able to finish
                 raise NoProgress(f"at {self.now:.6f} s something runs again and again without letting time pass")
-            return self._real.select(0) if real else []
+            return super().select(0) if real else []
         self._fruitless = 0
         if real:
             # Wait for real work; the clock stands still meanwhile.
-            return self._real.select(None)
+            return super().select(None)
         if timeout is None:
             raise NothingLeft(f"at {self.now:.6f} s nothing is left that could ever happen")
         self.now += timeout
         return []
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = self._real.register(fileobj, events, data)
-        self._registered += 1
-        return key
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        key = self._real.unregister(fileobj)
-        self._registered -= 1
-        return key
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._real.modify(fileobj, events, data)
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._real.get_map()
-
-    def close(self) -> None:
-        self._real.close()
 
 
 class _NumberedFuture(asyncio.Future[Any]):
@@ -131,7 +111,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._ready = queue
         self._clock_resolution = self._virtual.resolution
         self.network = MemoryNetwork(self)
-        self.set_task_factory(_make_task)  # type: ignore[arg-type] # typeshed wants a Future where a Task is given
+        self.set_task_factory(lambda loop, work, **options: _NumberedTask(work, loop=loop, **options))
         _let_aiohttp_see_virtual_time()
 
     def time(self) -> float:
@@ -153,6 +133,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return timer
 
     def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
+        """Like ``call_soon``, for something that arrives at one end of a connection."""
         self._ready.append(ArrivalHandle(callback, args, self, context, end=end))
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -202,20 +183,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self.network.listen(protocol_factory, sock)
 
 
-def _make_task(loop: VirtualTimeLoop, work: Coroutine[Any, Any, Any], **options: Any) -> _NumberedTask:
-    return _NumberedTask(work, loop=loop, **options)
-
-
-def _monotonic() -> float:
-    loop = asyncio._get_running_loop()
-    return loop.time() if isinstance(loop, VirtualTimeLoop) else time.monotonic()
-
-
 def _let_aiohttp_see_virtual_time() -> None:
     """Make aiohttp's connection pool measure idle time on the loop's clock; with the real one it would be a race."""
     from aiohttp import connector
 
-    connector.monotonic = _monotonic  # type: ignore[attr-defined] # its import, not its interface
+    def monotonic() -> float:
+        loop = asyncio._get_running_loop()
+        return loop.time() if isinstance(loop, VirtualTimeLoop) else time.monotonic()
+
+    connector.monotonic = monotonic  # type: ignore[attr-defined] # its import, not its interface
 
 
 @contextmanager

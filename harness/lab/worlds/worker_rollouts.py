@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from sfusion.fakes.faults.pattern import matches
@@ -44,47 +45,47 @@ def names(count: int) -> list[str]:
     return [f"r{number:0{width}d}" for number in range(1, count + 1)]
 
 
+@dataclass
 class ScriptedModel:
     """A policy of the fake engine that follows the turns of a scenario; its calls carry the trajectory's id."""
 
-    def __init__(self, part: RolloutPart, seed: int, tool: str, note: Note) -> None:
-        self._part = part
-        self._seed = seed
-        self._tool = tool
-        self._note = note
+    part: RolloutPart
+    seed: int
+    tool: str
+    note: Note
 
     def reply(self, ask: Ask) -> Reply:
         found = _NAMED.search(ask.question)
         name = found[1] if found else "r000"
         number = ask.turn
-        turns = self._part.turns
-        if number >= len(turns) and not self._part.repeat:
-            self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
+        turns = self.part.turns
+        if number >= len(turns) and not self.part.repeat:
+            self.note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
             return Reply(text="I have nothing to add.")
         turn = turns[min(number, len(turns) - 1)]
         if turn.sees is not None and not matches(turn.sees, "\n".join(ask.tool_results)):
-            self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0, missed=turn.sees)
+            self.note("engine", "spoke", rollout=name, turn=number + 1, calls=0, missed=turn.sees)
             return Reply(text="I give up.")
         programs = [self.prepared(name, number, place) for place in range(len(turn.programs))]
-        self._note("engine", "spoke", rollout=name, turn=number + 1, calls=len(programs))
+        self.note("engine", "spoke", rollout=name, turn=number + 1, calls=len(programs))
         if turn.raw is not None:
             codes = [one.arguments["code"] for one in programs]
             return Reply(text=turn.raw_text(codes).replace("{id}", name))
         say = turn.say.replace("{id}", name)
         if turn.malformed is not None:
-            calls = [{"name": self._tool, "arguments": one.arguments} for one in programs[:2]]
-            wrong = malformed(turn.malformed, self._part.format, self._seed, *calls)
+            calls = [{"name": self.tool, "arguments": one.arguments} for one in programs[:2]]
+            wrong = malformed(turn.malformed, self.part.format, self.seed, *calls)
             assert wrong is not None
             return Reply(
                 say + wrong.text, finish=None if wrong.finish_reason == "stop" else Finish(wrong.finish_reason)
             )
-        return Reply(text=say, calls=tuple(ToolCall(self._tool, one.arguments) for one in programs))
+        return Reply(text=say, calls=tuple(ToolCall(self.tool, one.arguments) for one in programs))
 
     def prepared(self, name: str, turn: int, place: int) -> PreparedCall:
         """Return the program of one call."""
-        turns = self._part.turns
+        turns = self.part.turns
         part = turns[min(turn, len(turns) - 1)].programs[place]
-        return part.prepare(f"{name}.t{turn + 1}.{place + 1}", self._seed)
+        return part.prepare(f"{name}.t{turn + 1}.{place + 1}", self.seed)
 
     def by_call(self, call: str) -> PreparedCall | None:
         """Return the program of a call by its id; None if the script has no such call."""
@@ -96,34 +97,23 @@ class ScriptedModel:
             return None
 
 
+@dataclass
 class WatchedTool:
     """Wraps a tool and records its calls with their ids."""
 
-    def __init__(
-        self,
-        tool: Any,
-        worker: str,
-        script: ScriptedModel,
-        note: Note,
-        default_timeout: float,
-        allowed: Allowed,
-        is_alive: Callable[[], bool],
-    ) -> None:
-        self._tool = tool
-        self._allowed = allowed
-        self._is_alive = is_alive
-        self._worker = worker
-        self._script = script
-        self._note = note
-        self._default_timeout = default_timeout
-        self._unmarked = 0
-        self.name: str = tool.name
-        self.tool_schema = tool.tool_schema
-        self.longest = 0
-        """Length of the longest tool message."""
+    tool: Any
+    worker: str
+    script: ScriptedModel
+    note: Note
+    default_timeout: float
+    allowed: Allowed
+    is_alive: Callable[[], bool]
+    longest: int = 0
+    """Length of the longest tool message."""
+    _unmarked: int = 0
 
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> Any:
-        return await self._tool.create(instance_id, **kwargs)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tool, name)
 
     async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
         """Run a call and record it."""
@@ -132,57 +122,46 @@ class WatchedTool:
         if mark is None:
             self._unmarked += 1
         call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"
-        prepared = self._script.by_call(call)
-        intent = prepared.intent(self._default_timeout) if prepared is not None else {"kind": "real"}
-        facts = {"call": call, "worker": self._worker}
-        self._note("world", "called", **facts, intent=intent, allowed=self._allowed(prepared, parameters))
+        prepared = self.script.by_call(call)
+        intent = prepared.intent(self.default_timeout) if prepared is not None else {"kind": "real"}
+        facts = {"call": call, "worker": self.worker}
+        self.note("world", "called", **facts, intent=intent, allowed=self.allowed(prepared, parameters))
         try:
-            answer = await self._tool.execute(instance_id, parameters, call_id=call, **kwargs)
+            answer = await self.tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
-            self._note("world", "cancelled" if self._is_alive() else "lost", **facts)
+            self.note("world", "cancelled" if self.is_alive() else "lost", **facts)
             raise
         except (Exception, GuardTripped) as error:
-            self._note("world", "returned", **facts, **raised_facts(error))
+            self.note("world", "returned", **facts, **raised_facts(error))
             raise
         returned = read_result(answer)
         self.longest = max(self.longest, returned["chars"])
-        if self._is_alive():
-            self._note("world", "returned", **facts, **returned)
+        if self.is_alive():
+            self.note("world", "returned", **facts, **returned)
         else:
-            self._note("world", "lost", **facts)
+            self.note("world", "lost", **facts)
         return answer
 
-    async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:
-        return await self._tool.calc_reward(instance_id, **kwargs)
 
-    async def release(self, instance_id: str, **kwargs: Any) -> None:
-        await self._tool.release(instance_id, **kwargs)
-
-
+@dataclass
 class Rollouts:
     """The trajectories of one worker's tool."""
 
-    def __init__(
-        self,
-        part: RolloutPart,
-        tool: Any,
-        worker: str,
-        *,
-        seed: int,
-        limits: RolloutLimits,
-        note: Note,
-        timeout: float,
-        allowed: Allowed = lambda prepared, arguments: None,
-        is_alive: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._part = part
-        self._is_alive = is_alive
-        self._worker = worker
-        self._limits = limits
-        self._note = note
+    part: RolloutPart
+    own_tool: Any
+    worker: str
+    seed: int
+    limits: RolloutLimits
+    note: Note
+    timeout: float
+    allowed: Allowed = lambda prepared, arguments: None
+    is_alive: Callable[[], bool] = lambda: True
+
+    def __post_init__(self) -> None:
+        part, seed, note = self.part, self.seed, self.note
         self._strikes: dict[str, int] = {}
-        script = ScriptedModel(part, seed, tool.name, note)
-        self.tool = WatchedTool(tool, worker, script, note, timeout, allowed, is_alive)
+        script = ScriptedModel(part, seed, self.own_tool.name, note)
+        self.tool = WatchedTool(self.own_tool, self.worker, script, note, self.timeout, self.allowed, self.is_alive)
         self._engine = FakeSGLang(
             script, format=part.format, latency=Latency(first_token=part.think), faults=part.faults, seed=seed
         )
@@ -193,23 +172,23 @@ class Rollouts:
         """Return a trajectory that has not begun."""
         return AsyncRolloutRequest(
             request_id=name,
-            messages=[Message(role="user", content=f"{self._part.prompt} [{name}]")],
+            messages=[Message(role="user", content=f"{self.part.prompt} [{name}]")],
             tool_schemas=[self.tool.tool_schema],
-            limits=self._limits,
+            limits=self.limits,
         )
 
     async def run(self, request: AsyncRolloutRequest) -> None:
         """Run one trajectory to its end and record it."""
-        self._note("world", "rollout_started", rollout=request.request_id, worker=self._worker)
+        self.note("world", "rollout_started", rollout=request.request_id, worker=self.worker)
         try:
             with suppress(GuardTripped):  # it would end the job; here the run goes on to show what follows
                 await self._driver.run(request)
         finally:
             self._note_strikes()
-            if self._is_alive():
-                self._note("world", "rollout_ended", **self._ending(request))
+            if self.is_alive():
+                self.note("world", "rollout_ended", **self._ending(request))
             else:
-                self._note("world", "rollout_lost", rollout=request.request_id, worker=self._worker)
+                self.note("world", "rollout_lost", rollout=request.request_id, worker=self.worker)
 
     def _note_strikes(self) -> None:
         """Record how often each fault of the engine has struck since the last time."""
@@ -217,7 +196,7 @@ class Rollouts:
             new = count - self._strikes.get(rule, 0)
             if new:
                 self._strikes[rule] = count
-                self._note("engine", "strike", rule=rule, count=new)
+                self.note("engine", "strike", rule=rule, count=new)
 
     def _ending(self, request: AsyncRolloutRequest) -> dict[str, Any]:
         begun = request.state is not State.PENDING
@@ -227,13 +206,13 @@ class Rollouts:
         scores = [score for score in request.reward_scores.values() if score not in (None, [])]
         return {
             "rollout": request.request_id,
-            "worker": self._worker,
+            "worker": self.worker,
             "state": request.state.value,
             "ended_by": request.ended_by.value if request.ended_by is not None else None,
             "failure": request.failure,
             "turns": request.metrics.assistant_turns,
             "lengths": lengths if begun else dict.fromkeys(lengths, 0),
-            "limits": {name: getattr(self._limits, name) for name in _LIMITS if name.endswith("_len")},
+            "limits": {name: getattr(self.limits, name) for name in _LIMITS if name.endswith("_len")},
             "outcomes": dict(sorted(request.metrics.outcomes.items())),
             "refused": dict(sorted(request.metrics.refused.items())),
             "infrastructure_failures": request.metrics.infrastructure_failures,
@@ -241,44 +220,22 @@ class Rollouts:
         }
 
 
-def limits_of(part: RolloutPart, needs: dict[str, int]) -> RolloutLimits:
-    """Return the limits as numbers; ``needs`` holds the values for `fits`."""
-    given = part.limits.model_dump(exclude_none=True)
-    side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
-    for name, value in given.items():
-        if isinstance(value, str):
-            given[name] = max(1, needs[name] + {"fits-1": -1, "fits": 0, "fits+1": 1}[value])
-    return RolloutLimits(**given, tool_response_truncate_side=side)
-
-
-def asks_what_fits(part: RolloutPart) -> bool:
-    """Does a limit say `fits`, so that the trajectory must be measured first?"""
-    return any(isinstance(value, str) for name, value in part.limits if name != "tool_response_truncate_side")
-
-
-async def measured(rollouts: Rollouts) -> dict[str, int]:
-    """Return what the first trajectory needs without limits."""
-    request = rollouts.request(names(1)[0])
-    await rollouts.run(request)
-    return {
-        "max_prompt_len": len(request.prompt_ids),
-        "max_response_len": len(request.response_ids),
-        "max_model_len": len(request.input_ids),
-        "max_tool_response_length": rollouts.tool.longest,
-    }
-
-
 def bounds_of(scenario: Scenario) -> RolloutLimits:
     """Return the limits of a scenario's rollouts as numbers, measured in virtual time where the file says `fits`."""
     part = scenario.rollouts
     if part is None:
         return RolloutLimits()
-    return limits_of(part, run_virtually(_measure(scenario)) if asks_what_fits(part) else {})
+    given = part.limits.model_dump(exclude_none=True)
+    side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
+    if texts := {name: value for name, value in given.items() if isinstance(value, str)}:
+        needs = run_virtually(_measure(scenario, part))
+        more = {"fits-1": -1, "fits": 0, "fits+1": 1}
+        given |= {name: max(1, needs[name] + more[value]) for name, value in texts.items()}
+    return RolloutLimits(**given, tool_response_truncate_side=side)
 
 
-async def _measure(scenario: Scenario) -> dict[str, int]:
-    part = scenario.rollouts
-    assert part is not None
+async def _measure(scenario: Scenario, part: RolloutPart) -> dict[str, int]:
+    """Return what the first trajectory needs without limits."""
     async with FakeSandbox(executor=scenario.sandbox.executor) as sandbox:
         tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
         # Without faults, so that the trajectory ends by itself.
@@ -286,11 +243,17 @@ async def _measure(scenario: Scenario) -> dict[str, int]:
         rollouts = Rollouts(
             sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
         )
-        needs = await measured(rollouts)
+        request = rollouts.request(names(1)[0])
+        await rollouts.run(request)
         close = getattr(tool, "aclose", None)
         if close is not None:
             await close()
-    return needs
+    return {
+        "max_prompt_len": len(request.prompt_ids),
+        "max_response_len": len(request.response_ids),
+        "max_model_len": len(request.input_ids),
+        "max_tool_response_length": rollouts.tool.longest,
+    }
 
 
 def _ignore(*_: Any, **__: Any) -> None: ...

@@ -1,4 +1,4 @@
-"""Checks of the address itself: placeholders, wrong routes, addresses that other nodes cannot reach."""
+"""Checks of the address: placeholders, wrong routes, proxies in between, hosts that other nodes cannot reach."""
 
 from __future__ import annotations
 
@@ -7,43 +7,40 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sfusion.harness.real.doctor.context import CheckContext
+from sfusion.harness.real.doctor.context import CheckContext, proxy_of_requests
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.real.doctor.http import HttpAnswer
+from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
 from sfusion.harness.real.doctor.settings import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
-from sfusion_tools.sandbox.endpoints import is_placeholder
+from sfusion_tools.sandbox.endpoints import is_placeholder, redact
 from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.proxy import is_usable
 
 ROUTE = "/run_code"
 _CONTAINER_FILES = {".dockerenv": "/.dockerenv exists", "run/.containerenv": "/run/.containerenv exists"}
 _CONTAINER_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc")
 
 
-async def check_address(context: CheckContext) -> list[Finding]:
+async def check_address(context: CheckContext) -> Finding | None:
     settings = context.settings
     if is_placeholder(settings.url.strip()):
         context.stopped = "the URL is a placeholder, so nothing was sent"
-        return [
-            breaks(
-                "placeholder-url",
-                seen=f"{settings.label} looks like the URL of an example, not of a sandbox",
-                training="every call fails; training continues with nothing but failed tool messages",
-                change="enter the address of your Sandbox Fusion server, such as http://10.0.0.5:8080/run_code",
-            )
-        ]
+        return breaks(
+            "placeholder-url",
+            seen=f"{settings.label} looks like the URL of an example, not of a sandbox",
+            training="every call fails; training continues with nothing but failed tool messages",
+            change="enter the address of your Sandbox Fusion server, such as http://10.0.0.5:8080/run_code",
+        )
     if settings.host in ("0.0.0.0", "::"):
-        return [
-            hurts(
-                "unspecified-address",
-                seen=f"{settings.label} uses {settings.host}, an address for servers to listen on",
-                training="as a destination it means the local machine, on Linux only, and so a different machine on "
-                "every node",
-                change="use 127.0.0.1 if all of training runs on this machine, otherwise the machine's own address",
-            )
-        ]
-    return []
+        return hurts(
+            "unspecified-address",
+            seen=f"{settings.label} uses {settings.host}, an address for servers to listen on",
+            training="as a destination it means the local machine, on Linux only, and so a different machine on "
+            "every node",
+            change="use 127.0.0.1 if all of training runs on this machine, otherwise the machine's own address",
+        )
+    return None
 
 
 def check_loopback(context: CheckContext, failure: str) -> Finding | None:
@@ -80,27 +77,25 @@ def in_container(root: Path, environ: Mapping[str, str]) -> str | None:
     return f"/proc/1/cgroup names {found[0]}" if found else None
 
 
-async def check_route(context: CheckContext) -> list[Finding]:
+async def check_route(context: CheckContext) -> Finding | None:
     """Does the URL work for a client that posts to it unchanged?"""
     settings = context.settings
     path = urlsplit(settings.url.strip()).path.rstrip("/")
     rest = path.removesuffix(ROUTE)
     if path.endswith(ROUTE) and not rest.endswith((ROUTE, "/run_jupyter")):
-        return []
+        return None
     if path.endswith(ROUTE):
-        return [
-            breaks(
-                "doubled-run-code",
-                seen=f"the path of {settings.label} contains the route twice",
-                training="every call gets a 404, and the model reads an error every time",
-                change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
-            )
-        ]
+        return breaks(
+            "doubled-run-code",
+            seen=f"the path of {settings.label} contains the route twice",
+            training="every call gets a 404, and the model reads an error every time",
+            change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
+        )
     body = Program("print(1)", timeout=5.0, memory_limit_mb=-1).body()
-    answer = await context.http.post(settings.url.strip(), body, within=context.plan.patience, proxy=context.proxy)
+    answer = await context.http.send(settings.url.strip(), body, within=context.plan.patience, proxy=context.proxy)
     if isinstance(answer, HttpAnswer):
         if read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
-            return []
+            return None
         seen = f"POST {settings.label} returns {answer.status}"
         works = f"; POST {settings.label.rstrip('/')}{ROUTE} reaches the sandbox"
     else:
@@ -108,11 +103,61 @@ async def check_route(context: CheckContext) -> list[Finding]:
     notebook = path.endswith("/run_jupyter")
     make = {Client.VERL: breaks, Client.OTHER: hurts}.get(settings.client, note)
     ours = "" if settings.client is Client.VERL else "sfusion's tool appends /run_code itself, but "
-    return [
-        make(
-            "notebook-url" if notebook else "missing-run-code",
-            seen=f"{seen}: that route runs notebooks, not programs" if notebook else seen + works,
-            training=f"{ours}verl's tool posts to the URL unchanged, so every call fails",
-            change="end the URL with /run_code",
+    return make(
+        "notebook-url" if notebook else "missing-run-code",
+        seen=f"{seen}: that route runs notebooks, not programs" if notebook else seen + works,
+        training=f"{ours}verl's tool posts to the URL unchanged, so every call fails",
+        change="end the URL with /run_code",
+    )
+
+
+async def check_proxies(context: CheckContext) -> Finding | None:
+    if context.proxy is not None:
+        return await _check_through(context, context.proxy)
+    of_requests = proxy_of_requests(context.settings.base, context.environ)
+    if of_requests is None or not is_usable(of_requests) or context.settings.client is Client.VERL:
+        return None
+    make = note if context.settings.client is Client.SFUSION else hurts
+    return make(
+        "proxy-catches",
+        seen=f"the environment sets the proxy {redact(of_requests)}; sfusion connects to {context.settings.host} "
+        "directly, but `requests` does not",
+        training="verl's tool and reward use `requests`: their calls go to the proxy, which cannot reach this host",
+        change=_change(context),
+    )
+
+
+async def _check_through(context: CheckContext, proxy: str) -> Finding | None:
+    url = context.settings.at("v1/ping")
+    through = await context.http.send(url, within=context.plan.patience, proxy=proxy)
+    direct = await context.http.send(url, within=context.plan.connect)
+    caught = f"calls to {context.settings.host} go through the proxy {redact(proxy)} of the environment"
+    if _is_pong(through):
+        make = hurts if _is_pong(direct) else note
+        return make(
+            "proxy-catches",
+            seen=f"{caught}; the sandbox answers through it"
+            + (", and also without it" if _is_pong(direct) else ", and not without it"),
+            training="every program and its output pass through the proxy, and wait for it under load",
+            change=_change(context) if _is_pong(direct) else "nothing, if this is how the sandbox is reached",
         )
-    ]
+    context.stopped = "a proxy from the environment intercepts the requests"
+    without = "the sandbox answers" if _is_pong(direct) else _describe(direct)
+    return breaks(
+        "proxy-catches",
+        seen=f"{caught}: {_describe(through)}; without it: {without}",
+        training="the proxy answers instead of the sandbox: every call fails and the sandbox gets the blame",
+        change=_change(context),
+    )
+
+
+def _change(context: CheckContext) -> str:
+    return f"add {context.settings.host} to NO_PROXY on every training node, or unset the proxy variables there"
+
+
+def _is_pong(answer: HttpAnswer | NoAnswer) -> bool:
+    return isinstance(answer, HttpAnswer) and answer.status == 200 and answer.body == b'"pong"'
+
+
+def _describe(answer: HttpAnswer | NoAnswer) -> str:
+    return f"the ping returns {answer.status}" if isinstance(answer, HttpAnswer) else f"no answer ({answer.text})"

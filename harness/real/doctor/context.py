@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined] # not in typeshed
 
 from sfusion.harness.errors import NotExamined, Vanished
 from sfusion.harness.real.doctor.http import HttpAnswer, HttpClient, NoAnswer
@@ -25,22 +26,15 @@ def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:
     """Return the proxy that the library `requests` would use."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
-    port = f":{parts.port}" if parts.port else ""
-    if _exempt(host, port, proxy_variable(environ, "no_proxy")):
+    exempt = proxy_variable(environ, "no_proxy").replace(" ", "")
+    if proxy_bypass_environment(f"{host}:{parts.port}" if parts.port else host, {"no": exempt}):
+        return None
+    if any(_holds(entry, host) for entry in exempt.split(",") if "/" in entry):
         return None
     proxy = proxy_variable(environ, f"{parts.scheme}_proxy") or proxy_variable(environ, "all_proxy")
     if not proxy:
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def proxy_of(settings: SandboxSettings, environ: Mapping[str, str]) -> str | None:
-    """Return the proxy that the sandbox's client would use; for an unknown client, the one sfusion would use."""
-    if settings.client is Client.VERL:
-        proxy = proxy_of_requests(settings.base, environ)
-    else:
-        proxy = proxy_for(settings.base, environ) if settings.trust_proxy_env else None
-    return proxy if proxy is not None and is_usable(proxy) else None
 
 
 def secrets_of_proxies(environ: Mapping[str, str]) -> list[str]:
@@ -53,18 +47,6 @@ def _password(proxy: str) -> str:
         return urlsplit(proxy).password or ""
     except ValueError:
         return ""
-
-
-def _exempt(host: str, port: str, no_proxy: str) -> bool:
-    if no_proxy == "*":
-        return True
-    for entry in no_proxy.lower().replace(" ", "").split(","):
-        name = entry.lstrip(".")
-        if name and (name in (host, host + port) or host.endswith(f".{name}") or (host + port).endswith(f".{name}")):
-            return True
-        if "/" in entry and _holds(entry, host):
-            return True
-    return False
 
 
 def _holds(network: str, host: str) -> bool:
@@ -109,16 +91,21 @@ class CheckContext:
 
     @property
     def proxy(self) -> str | None:
-        """The proxy that training's requests go through."""
-        return proxy_of(self.settings, self.environ)
+        """The proxy that training's requests go through; for an unknown client, the one sfusion would use."""
+        settings = self.settings
+        if settings.client is Client.VERL:
+            proxy = proxy_of_requests(settings.base, self.environ)
+        else:
+            proxy = proxy_for(settings.base, self.environ) if settings.trust_proxy_env else None
+        return proxy if proxy is not None and is_usable(proxy) else None
 
     async def get(self, route: str) -> HttpAnswer | NoAnswer:
-        return await self.http.get(self.settings.at(route), within=self.plan.patience, proxy=self.proxy)
+        return await self.http.send(self.settings.at(route), within=self.plan.patience, proxy=self.proxy)
 
     async def post(self, program: Program) -> HttpAnswer | NoAnswer:
         """Post a program to /run_code once and return the answer uninterpreted."""
         url = self.settings.at("run_code")
-        return await self.http.post(url, program.body(), within=self.plan.patience, proxy=self.proxy)
+        return await self.http.send(url, program.body(), within=self.plan.patience, proxy=self.proxy)
 
     async def run(
         self,

@@ -144,36 +144,34 @@ HELLO = 'print("sfusion", 6 * 7)'
 GREETING = "sfusion 42\n"
 
 
-async def check_connection(context: CheckContext) -> list[Finding]:
+async def check_connection(context: CheckContext) -> Finding | None:
     """Does the port accept connections?"""
     settings = context.settings
     if context.proxy is not None:
         context.reached = True  # the proxy was checked before
-        return []
+        return None
     failure = await connects(settings.host, settings.port, within=context.plan.connect)
     loopback = check_loopback(context, failure.text if failure else "")
     if failure is None:
         context.reached = True
-        return [loopback] if loopback else []
+        return loopback
     context.stopped = "nothing accepts connections at the address"
     if loopback:
-        return [loopback]
+        return loopback
     change = {
         "dns": "correct the host name, or make it resolvable on this machine",
         "refused": "start the sandbox, and check host and port. A container needs its port published (-p), "
         "and images built after July 2026 listen on the container's loopback unless HOST=0.0.0.0 is set",
     }.get(failure.why, "check host and port, and open any firewall in between")
-    return [
-        breaks(
-            "unreachable",
-            seen=f"no connection to {settings.host} port {settings.port}: {failure.text}",
-            training="every call ends as unreachable, after all its attempts",
-            change=change,
-        )
-    ]
+    return breaks(
+        "unreachable",
+        seen=f"no connection to {settings.host} port {settings.port}: {failure.text}",
+        training="every call ends as unreachable, after all its attempts",
+        change=change,
+    )
 
 
-async def check_ping(context: CheckContext) -> list[Finding]:
+async def check_ping(context: CheckContext) -> Finding | None:
     """Does it speak HTTP, with or without TLS as the URL says, and answer a ping?"""
     settings, plan = context.settings, context.plan
     ping = context.ping = await context.get("v1/ping")
@@ -181,61 +179,53 @@ async def check_ping(context: CheckContext) -> list[Finding]:
         return await _judge_protocol(context, ping)
     context.measured["ping_seconds"] = round(ping.seconds, 4)
     if settings.scheme == "http" and ping.status == 400 and b"HTTPS port" in ping.body:
-        return [_http_to_tls(context)]
+        return _http_to_tls(context)
     if ping.status != 200:
         raise NotExamined(f"it returns {ping.status}; run_code shows whether programs run anyway")
     if ping.seconds >= plan.slow_ping:
-        return [
-            hurts(
-                "slow-ping",
-                seen=f"GET /v1/ping took {ping.seconds:.1f} s on a server that should be idle",
-                training="the server's event loop or its machine is busy: calls wait as long before they start",
-                change="look for other load on it; give it more cores, or add instances",
-            )
-        ]
-    return []
+        return hurts(
+            "slow-ping",
+            seen=f"GET /v1/ping took {ping.seconds:.1f} s on a server that should be idle",
+            training="the server's event loop or its machine is busy: calls wait as long before they start",
+            change="look for other load on it; give it more cores, or add instances",
+        )
+    return None
 
 
-async def _judge_protocol(context: CheckContext, ping: NoAnswer) -> list[Finding]:
+async def _judge_protocol(context: CheckContext, ping: NoAnswer) -> Finding | None:
     settings, plan = context.settings, context.plan
     direct = context.proxy is None
     if ping.why == "certificate":
         context.stopped = "its certificate is not trusted"
-        return [
-            breaks(
-                "certificate",
-                seen=f"the certificate of {settings.host} is rejected: {ping.text}",
-                training="every call fails before it is sent",
-                change="install the certificate authority that signed it (SSL_CERT_FILE for sfusion, "
-                "REQUESTS_CA_BUNDLE for verl's tool), or renew it for this name",
-            )
-        ]
+        return breaks(
+            "certificate",
+            seen=f"the certificate of {settings.host} is rejected: {ping.text}",
+            training="every call fails before it is sent",
+            change="install the certificate authority that signed it (SSL_CERT_FILE for sfusion, "
+            "REQUESTS_CA_BUNDLE for verl's tool), or renew it for this name",
+        )
     if ping.why == "tls":
         context.stopped = "no TLS connection can be made"
         if direct and await speaks_plain_http(settings.host, settings.port, within=plan.connect):
-            return [
-                breaks(
-                    "https-to-plain-port",
-                    seen=f"the URL says https, but port {settings.port} of {settings.host} speaks plain HTTP",
-                    training="every call fails while connecting",
-                    change="write http:// in the URL, or use the port that serves TLS",
-                )
-            ]
-        return [
-            breaks(
-                "tls-fails",
-                seen=f"the TLS handshake with {settings.host} fails: {ping.text}",
+            return breaks(
+                "https-to-plain-port",
+                seen=f"the URL says https, but port {settings.port} of {settings.host} speaks plain HTTP",
                 training="every call fails while connecting",
-                change="enable a TLS version that both ends support",
+                change="write http:// in the URL, or use the port that serves TLS",
             )
-        ]
+        return breaks(
+            "tls-fails",
+            seen=f"the TLS handshake with {settings.host} fails: {ping.text}",
+            training="every call fails while connecting",
+            change="enable a TLS version that both ends support",
+        )
     if (
         settings.scheme == "http"
         and direct
         and ping.why in ("lost", "garbled")
         and await speaks_tls(settings.host, settings.port, within=plan.connect)
     ):
-        return [_http_to_tls(context)]
+        return _http_to_tls(context)
     raise NotExamined(f"no answer ({ping.text}); run_code shows whether programs run anyway")
 
 
@@ -250,57 +240,47 @@ def _http_to_tls(context: CheckContext) -> Finding:
     )
 
 
-async def check_run_code(context: CheckContext) -> list[Finding]:
+async def check_run_code(context: CheckContext) -> Finding | None:
     """Does it run a program?"""
     answer, ping = await _hello_answer(context), context.ping
     if isinstance(answer, HttpAnswer):
         context.measured["hello_seconds"] = round(answer.seconds, 4)
         found = judge_answer(answer, url=context.settings.at("run_code"), expected=GREETING)
-        if found is not None:
-            context.stopped = "no program can be run there"
-            return [found]
-        return _check_dead_ping(context)
+        context.stopped = "no program can be run there" if found else ""
+        return found or _check_dead_ping(context)
     context.stopped = "/run_code does not answer"
     waited = f"{answer.seconds:.1f} s"
     if answer.why == "timeout" and isinstance(ping, HttpAnswer):
-        return [
-            breaks(
-                "run-code-hangs",
-                seen=f"/v1/ping answered in {ping.seconds * 1000:.0f} ms, but a program that prints one line got no "
-                f"answer within {waited}",
-                training="health checks stay green while every call runs into its timeout",
-                change="restart the sandbox, and monitor it by running a program, not by its ping",
-            )
-        ]
-    if answer.why == "timeout":
-        return [
-            breaks(
-                "no-answer",
-                seen=f"connections are accepted, but neither /v1/ping nor /run_code answered ({waited})",
-                training="every call runs into its timeout",
-                change="restart the sandbox; if it never worked here, check that this is its port",
-            )
-        ]
-    if answer.why == "garbled" and isinstance(ping, NoAnswer) and ping.why == "garbled":
-        return [
-            breaks(
-                "other-service",
-                seen=f"port {context.settings.port} of {context.settings.host} does not speak HTTP: {answer.text}",
-                training="a service of another kind listens there: every call fails",
-                change="correct host and port: they must be those of a Sandbox Fusion server",
-            )
-        ]
-    never = isinstance(ping, NoAnswer)
-    return [
-        breaks(
-            "connection-lost",
-            seen=f"the connection broke while a program was running: {answer.text}"
-            + (f"; the ping got no answer either ({ping.text})" if isinstance(ping, NoAnswer) else ""),
-            training="every call fails, and it is unknown whether its program ran",
-            change=("check that this is the port of a Sandbox Fusion server; then " if never else "")
-            + "look at the server's log: the server, or a gateway in front of it, drops the request",
+        return breaks(
+            "run-code-hangs",
+            seen=f"/v1/ping answered in {ping.seconds * 1000:.0f} ms, but a program that prints one line got no "
+            f"answer within {waited}",
+            training="health checks stay green while every call runs into its timeout",
+            change="restart the sandbox, and monitor it by running a program, not by its ping",
         )
-    ]
+    if answer.why == "timeout":
+        return breaks(
+            "no-answer",
+            seen=f"connections are accepted, but neither /v1/ping nor /run_code answered ({waited})",
+            training="every call runs into its timeout",
+            change="restart the sandbox; if it never worked here, check that this is its port",
+        )
+    if answer.why == "garbled" and isinstance(ping, NoAnswer) and ping.why == "garbled":
+        return breaks(
+            "other-service",
+            seen=f"port {context.settings.port} of {context.settings.host} does not speak HTTP: {answer.text}",
+            training="a service of another kind listens there: every call fails",
+            change="correct host and port: they must be those of a Sandbox Fusion server",
+        )
+    never = isinstance(ping, NoAnswer)
+    return breaks(
+        "connection-lost",
+        seen=f"the connection broke while a program was running: {answer.text}"
+        + (f"; the ping got no answer either ({ping.text})" if isinstance(ping, NoAnswer) else ""),
+        training="every call fails, and it is unknown whether its program ran",
+        change=("check that this is the port of a Sandbox Fusion server; then " if never else "")
+        + "look at the server's log: the server, or a gateway in front of it, drops the request",
+    )
 
 
 async def _hello_answer(context: CheckContext) -> HttpAnswer | NoAnswer:
@@ -336,18 +316,16 @@ def _retry_after(answer: HttpAnswer | NoAnswer) -> float:
         return 0.0  # a date
 
 
-def _check_dead_ping(context: CheckContext) -> list[Finding]:
+def _check_dead_ping(context: CheckContext) -> Finding | None:
     ping = context.ping
     if isinstance(ping, HttpAnswer) and ping.status == 200:
-        return []
+        return None
     seen = f"returns {ping.status}" if isinstance(ping, HttpAnswer) else f"gets no answer ({ping and ping.text})"
     path = urlsplit(context.settings.at("v1/ping")).path
-    return [
-        hurts(
-            "ping-dead",
-            seen=f"programs run, but GET {path} {seen}",
-            training="calls work, but whatever waits for the ping (health checks, `--sandbox docker`) thinks the "
-            "sandbox is down",
-            change="let the gateway forward /v1/ping too, or check health by running a program",
-        )
-    ]
+    return hurts(
+        "ping-dead",
+        seen=f"programs run, but GET {path} {seen}",
+        training="calls work, but whatever waits for the ping (health checks, `--sandbox docker`) thinks the "
+        "sandbox is down",
+        change="let the gateway forward /v1/ping too, or check health by running a program",
+    )

@@ -7,41 +7,37 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sfusion.harness.errors import NotExamined, Vanished
-from sfusion.harness.real.doctor.address import check_address, check_route
+from sfusion.harness.real.doctor.address import check_address, check_proxies, check_route
 from sfusion.harness.real.doctor.context import CheckContext, secrets_of_proxies
 from sfusion.harness.real.doctor.endpoint import check_connection, check_ping, check_run_code
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
-from sfusion.harness.real.doctor.http import HttpClient
+from sfusion.harness.real.doctor.http import open_http
 from sfusion.harness.real.doctor.image import check_leaks, detect_fake, detect_version
 from sfusion.harness.real.doctor.languages import check_languages, check_packages
 from sfusion.harness.real.doctor.limits import check_default_timeout, check_memory_limit, check_run_timeout
 from sfusion.harness.real.doctor.output import check_long_output, check_non_utf8_output, check_stdin_race
 from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.proxies import check_proxies
 from sfusion.harness.real.doctor.settings import SandboxSettings
 from sfusion.harness.real.doctor.throughput import check_throughput
 from sfusion_tools.sandbox.secrets import hide as hide_secrets
 
 
-async def check_stability(context: CheckContext) -> list[Finding]:
+async def check_stability(context: CheckContext) -> Finding | None:
     """Report programs that had to be sent again."""
     lost = context.failures.total()
     if not lost:
-        return []
+        return None
     reasons = ", ".join(f"{count} x {what}" for what, count in context.failures.most_common())
-    return [
-        hurts(
-            "unsteady",
-            seen=f"{lost} of {context.programs} programs, sent a few at a time, got no answer from the sandbox: "
-            f"{reasons}",
-            training="sfusion's tool sends such calls again, and their programs may run twice; verl's tool repeats "
-            "only after 504 and loses the others",
-            change="look for what cuts requests off: restarts, a gateway, a worker that dies; see the server's log",
-        )
-    ]
+    return hurts(
+        "unsteady",
+        seen=f"{lost} of {context.programs} programs, sent a few at a time, got no answer from the sandbox: {reasons}",
+        training="sfusion's tool sends such calls again, and their programs may run twice; verl's tool repeats "
+        "only after 504 and loses the others",
+        change="look for what cuts requests off: restarts, a gateway, a worker that dies; see the server's log",
+    )
 
 
 def stopped_answering(check: str, how: str) -> Finding:
@@ -57,7 +53,7 @@ def stopped_answering(check: str, how: str) -> Finding:
 class Check:
     name: str
     """As the report shows it."""
-    run: Callable[[CheckContext], Awaitable[list[Finding]]]
+    run: Callable[[CheckContext], Awaitable[Finding | Sequence[Finding | None] | None]]
     is_load: bool = False
     """Left out by --quick."""
 
@@ -103,10 +99,11 @@ class Examination:
         return any(finding.breaks for finding in self.findings)
 
 
-class Observer(Protocol):
-    """Follows the progress of an examination."""
+class Observer:
+    """Follows the progress of an examination; this one ignores it."""
 
-    def check_started(self, check: Check, number: int) -> None: ...
+    def check_started(self, check: Check, number: int) -> None:
+        """A check begins."""
 
     def announce(self, text: str) -> None:
         """The examination is about to do something that the user should know of first, such as load."""
@@ -116,12 +113,6 @@ class Observer(Protocol):
 
     def stopped(self, left: Sequence[Check], why: str) -> None:
         """The remaining checks are skipped."""
-
-
-class NullObserver:
-    def _ignore(self, *_: Any, **__: Any) -> None: ...
-
-    check_started = announce = check_ended = stopped = _ignore
 
 
 async def examine(
@@ -134,16 +125,19 @@ async def examine(
     checks: Sequence[Check] = CHECKS,
 ) -> Examination:
     """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file system."""
-    plan, observer = plan or Plan(), observer or NullObserver()
+    plan, observer = plan or Plan(), observer or Observer()
     result = Examination(settings)
     hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ or {})])
-    async with HttpClient(headers=settings.headers, connect=plan.connect) as http:
+    async with open_http(settings.headers, plan.connect) as http:
         context = CheckContext(settings, plan, http, environ or {}, root, observer.announce)
         try:
             for number, check in enumerate(checks, 1):
                 observer.check_started(check, number)
                 found, why_not = await _run(check, context)
-                found = [_hidden(finding, hide) for finding in found]
+                found = [
+                    replace(one, seen=hide(one.seen), training=hide(one.training), change=hide(one.change))
+                    for one in found
+                ]
                 why_not = hide(why_not)
                 if why_not:
                     result.not_examined.append((check.name, why_not))
@@ -170,7 +164,9 @@ async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]
     try:
         try:
             async with asyncio.timeout(context.plan.per_check):
-                return await check.run(context), ""
+                found = await check.run(context)
+                several = [found] if isinstance(found, Finding) or found is None else found
+                return [one for one in several if one is not None], ""
         except TimeoutError:
             why = f"abandoned after {context.plan.per_check:g} s"
             if context.reached:
@@ -181,10 +177,6 @@ async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]
         return [stopped_answering(check.name, str(error))], ""
     except NotExamined as error:
         return [], str(error)
-
-
-def _hidden(finding: Finding, hide: Callable[[str], str]) -> Finding:
-    return replace(finding, seen=hide(finding.seen), training=hide(finding.training), change=hide(finding.change))
 
 
 def _clean(value: Any, hide: Callable[[str], str]) -> Any:

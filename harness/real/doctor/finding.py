@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 
 class Severity(StrEnum):
@@ -35,13 +36,6 @@ class Finding:
         return self.severity is Severity.BREAKS
 
 
-def breaks(id: str, *, seen: str, training: str, change: str) -> Finding:
-    return Finding(id, Severity.BREAKS, seen, training, change)
-
-
-def hurts(id: str, *, seen: str, training: str, change: str) -> Finding:
-    return Finding(id, Severity.HURTS, seen, training, change)
-
-
-def note(id: str, *, seen: str, training: str, change: str) -> Finding:
-    return Finding(id, Severity.NOTE, seen, training, change)
+breaks = partial(Finding, severity=Severity.BREAKS)
+hurts = partial(Finding, severity=Severity.HURTS)
+note = partial(Finding, severity=Severity.NOTE)

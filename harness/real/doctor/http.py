@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,52 +44,45 @@ class NoAnswer:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
 class HttpClient:
     """Sends single requests with a deadline each, by the same route as the sandbox's own client."""
 
-    def __init__(self, *, headers: Mapping[str, str], connect: float) -> None:
-        self._headers = dict(headers)
-        self._connect = connect
-        self._session: aiohttp.ClientSession | None = None
+    session: aiohttp.ClientSession
+    headers: Mapping[str, str]
 
-    async def __aenter__(self) -> HttpClient:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect),
-            headers={"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def get(self, url: str, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
-        return await self._send("GET", url, None, within, proxy)
-
-    async def post(self, url: str, body: bytes, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
-        """POST JSON without following redirects."""
-        return await self._send("POST", url, body, within, proxy)
-
-    async def _send(
-        self, method: str, url: str, body: bytes | None, within: float, proxy: str | None
+    async def send(
+        self, url: str, body: bytes | None = None, *, within: float, proxy: str | None = None
     ) -> HttpAnswer | NoAnswer:
-        assert self._session is not None
+        """POST a JSON body, or GET if there is none, without following redirects."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        kind = {"Content-Type": "application/json"} if body is not None else {}
+        method, kind = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/json"})
+        headers = {**self.headers, **kind}
         try:
             async with (
                 asyncio.timeout(within),
-                self._session.request(
-                    method, URL(url), data=body, headers=self._headers | kind, proxy=proxy, allow_redirects=False
+                self.session.request(
+                    method, URL(url), data=body, headers=headers, proxy=proxy, allow_redirects=False
                 ) as answer,
             ):
                 content = await _read(answer)
                 return HttpAnswer(answer.status, answer.headers, content, loop.time() - began)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return NoAnswer(_why(error), _reason(error), loop.time() - began)
+            why = next(why for kinds, why in _WHYS if isinstance(error, kinds))
+            return NoAnswer(why, _reason(error), loop.time() - began)
+
+
+@asynccontextmanager
+async def open_http(headers: Mapping[str, str], connect: float) -> AsyncIterator[HttpClient]:
+    """``connect`` is how many seconds connecting may take."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
+        headers={"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        yield HttpClient(session, headers)
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
@@ -99,26 +94,18 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(parts)
 
 
-def _why(error: Exception) -> Why:
-    match error:
-        case aiohttp.ClientConnectorDNSError():
-            return "dns"
-        case aiohttp.ClientConnectorCertificateError():
-            return "certificate"
-        case aiohttp.ClientSSLError():
-            return "tls"
-        case aiohttp.ConnectionTimeoutError():
-            return "connect"
-        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return "proxy"
-        case aiohttp.ClientConnectorError():
-            return "refused"
-        case TimeoutError():
-            return "timeout"
-        case aiohttp.ClientConnectionError() | OSError():
-            return "lost"
-        case _:
-            return "garbled"
+_WHYS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Why], ...] = (
+    (aiohttp.ClientConnectorDNSError, "dns"),
+    (aiohttp.ClientConnectorCertificateError, "certificate"),
+    (aiohttp.ClientSSLError, "tls"),
+    (aiohttp.ConnectionTimeoutError, "connect"),
+    ((aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError), "proxy"),
+    (aiohttp.ClientConnectorError, "refused"),
+    (TimeoutError, "timeout"),
+    ((aiohttp.ClientConnectionError, OSError), "lost"),
+    (Exception, "garbled"),
+)
+"""Errors and what they mean; the first match counts."""
 
 
 def _reason(error: Exception) -> str:
@@ -141,13 +128,7 @@ async def speaks_plain_http(host: str, port: int, *, within: float) -> bool:
     """Does the port answer unencrypted HTTP?"""
     request = f"GET /v1/ping HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
     try:
-        async with asyncio.timeout(within):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                writer.write(request)
-                return (await reader.read(5)).startswith(b"HTTP/")
-            finally:
-                writer.transport.abort()
+        return (await _connect(host, port, within, sent=request)).startswith(b"HTTP/")
     except (OSError, TimeoutError):
         return False
 
@@ -158,27 +139,36 @@ async def speaks_tls(host: str, port: int, *, within: float) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        async with asyncio.timeout(within):
-            _, writer = await asyncio.open_connection(host, port, ssl=context)
-            writer.transport.abort()
-            return True
+        await _connect(host, port, within, context)
     except (OSError, TimeoutError):
         return False
+    return True
 
 
 async def connects(host: str, port: int, *, within: float) -> NoAnswer | None:
     """Return None if the port accepts connections, otherwise the reason why not."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    began = asyncio.get_running_loop().time()
+    why: Why = "connect"
     try:
-        async with asyncio.timeout(within):
-            _, writer = await asyncio.open_connection(host, port)
-            writer.transport.abort()
-            return None
+        await _connect(host, port, within)
+        return None
     except TimeoutError:
-        return NoAnswer("connect", f"no connection within {within:g} s", loop.time() - began)
+        text = f"no connection within {within:g} s"
     except OSError as error:
-        why: Why = "dns" if type(error).__name__ == "gaierror" else "refused"
+        why = "dns" if isinstance(error, socket.gaierror) else "refused"
         # asyncio joins the failures of several addresses into one text without an errno.
         text = os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
-        return NoAnswer(why, text, loop.time() - began)
+    return NoAnswer(why, text, asyncio.get_running_loop().time() - began)
+
+
+async def _connect(
+    host: str, port: int, within: float, tls: ssl.SSLContext | None = None, *, sent: bytes = b""
+) -> bytes:
+    """Open a connection, send what is to be sent, and return the beginning of the answer to it."""
+    async with asyncio.timeout(within):
+        reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+        try:
+            writer.write(sent)
+            return await reader.read(5) if sent else b""
+        finally:
+            writer.transport.abort()

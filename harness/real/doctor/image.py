@@ -14,7 +14,7 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.wording import counted
 
 
-async def detect_version(context: CheckContext) -> list[Finding]:
+async def detect_version(context: CheckContext) -> Finding | None:
     kept = context.measured.get("memory_limit_kept")
     raced = context.measured.get("stdin_race", "")
     looks, why = "", ""
@@ -26,32 +26,30 @@ async def detect_version(context: CheckContext) -> list[Finding]:
         looks, why = "2026-07", "memory limits are enforced"
     context.measured["looks_like"] = looks or None
     if not looks:
-        return []
+        return None
     image = "the published image server-20250609" if looks == "2025-06" else "a server built after June 2025"
-    return [
-        note(
-            "server-version",
-            seen=f"it behaves like the source of {looks} ({image}): {why}",
-            training="the fake's profile of that name behaves the same",
-            change=f"test with `--profile {looks}`, or `profile: '{looks}'` in scenarios",
-        )
-    ]
+    return note(
+        "server-version",
+        seen=f"it behaves like the source of {looks} ({image}): {why}",
+        training="the fake's profile of that name behaves the same",
+        change=f"test with `--profile {looks}`, or `profile: '{looks}'` in scenarios",
+    )
 
 
-async def detect_fake(context: CheckContext) -> list[Finding]:
+async def detect_fake(context: CheckContext) -> Finding | None:
     answer = await context.get("__sfusion/state")
     state = _json(answer.body) if isinstance(answer, HttpAnswer) else None
     if not isinstance(answer, HttpAnswer) or not isinstance(state, dict):
-        return []
+        return None
     realm = str(answer.headers.get("WWW-Authenticate", ""))
     if answer.status == 401 and "sfusion" in realm:
-        return [_fake("it answers /__sfusion/state, and asks for its token", proxy="sfusion proxy" in realm)]
+        return _fake("it answers /__sfusion/state, and asks for its token", proxy="sfusion proxy" in realm)
     if answer.status != 200 or "faults" not in state:
-        return []
+        return None
     facts = [f"{key} {state[key]}" for key in ("profile", "executor") if key in state]
     rules = len(state["faults"])
     facts.append(counted(rules, "fault rule") if rules else "no faults")
-    return [_fake(", ".join(facts), proxy="upstream" in state)]
+    return _fake(", ".join(facts), proxy="upstream" in state)
 
 
 def _fake(seen: str, *, proxy: bool = False) -> Finding:
@@ -97,7 +95,7 @@ print("found", *found)
 _NAMES = {"file": "a file in /tmp", "process": "a running process"}
 
 
-async def check_leaks(context: CheckContext) -> list[Finding]:
+async def check_leaks(context: CheckContext) -> Finding | None:
     """Let one program leave a file and a process; the next looks for them, and removes them."""
     token = uuid4()
     path, seconds = f"/tmp/sfusion-doctor-{token.hex}", f"20.{token.int % 10**6:06}"
@@ -111,14 +109,12 @@ async def check_leaks(context: CheckContext) -> list[Finding]:
         raise NotExamined(f"the program that should look for leftovers ended as {second.outcome.value}")
     context.measured["leaks"] = found
     if not found:
-        return []
-    return [
-        hurts(
-            "leaks",
-            seen=f"the next call finds {' and '.join(_NAMES[one] for one in found)} that a call has left behind",
-            training="calls influence each other: a program can read what another one wrote, even the solution of the "
-            "same task, and leftover processes slow down later calls",
-            change="nothing in the config: every Sandbox Fusion server runs all calls in one container; let programs "
-            "write to their work directory, and restart the container regularly",
-        )
-    ]
+        return None
+    return hurts(
+        "leaks",
+        seen=f"the next call finds {' and '.join(_NAMES[one] for one in found)} that a call has left behind",
+        training="calls influence each other: a program can read what another one wrote, even the solution of the "
+        "same task, and leftover processes slow down later calls",
+        change="nothing in the config: every Sandbox Fusion server runs all calls in one container; let programs "
+        "write to their work directory, and restart the container regularly",
+    )

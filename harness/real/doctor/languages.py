@@ -52,41 +52,32 @@ for name in {names!r}:
 print(json.dumps(missing))"""
 
 
-async def check_languages(context: CheckContext) -> list[Finding]:
+async def check_languages(context: CheckContext) -> list[Finding | None]:
     """Are the languages installed that the config or ``--languages`` asks for, or else the usual ones?"""
     asked = context.plan.languages
     settings = context.settings
     must = list(dict.fromkeys([settings.default_language, *settings.languages, *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
-    results = await asyncio.gather(*(_hello(context, language) for language in tried))
+    results = await asyncio.gather(
+        *(context.run(f"language-{one}", _HELLO.get(one, "1"), language=one, memory_limit_mb=-1) for one in tried)
+    )
     lacking = {name: _why(result) for name, result in zip(tried, results, strict=True) if _is_lacking(result)}
     context.measured["languages"] = [name for name in tried if name not in lacking]
     needed = [name for name in must if name in lacking]
     others = [name for name in lacking if name not in needed]
-    found: list[Finding] = []
-    if needed:
-        found.append(
-            breaks(
-                "missing-language",
-                seen="; ".join(f"{name}: {lacking[name]}" for name in needed),
-                training="every call in that language fails, whatever the model writes",
-                change="use an image that includes it, or change default_language",
-            )
-        )
-    if others:
-        found.append(
-            note(
-                "languages",
-                seen=f"missing: {', '.join(others)}; available: {', '.join(context.measured['languages'])}",
-                training="only programs in those languages fail",
-                change="nothing, unless the tool offers them to the model (--languages a,b makes languages required)",
-            )
-        )
-    return found
-
-
-async def _hello(context: CheckContext, language: str) -> CallResult:
-    return await context.run(f"language-{language}", _HELLO.get(language, "1"), language=language, memory_limit_mb=-1)
+    broken = breaks(
+        "missing-language",
+        seen="; ".join(f"{name}: {lacking[name]}" for name in needed),
+        training="every call in that language fails, whatever the model writes",
+        change="use an image that includes it, or change default_language",
+    )
+    missing = note(
+        "languages",
+        seen=f"missing: {', '.join(others)}; available: {', '.join(context.measured['languages'])}",
+        training="only programs in those languages fail",
+        change="nothing, unless the tool offers them to the model (--languages a,b makes languages required)",
+    )
+    return [broken if needed else None, missing if others else None]
 
 
 def _is_lacking(result: CallResult) -> bool:
@@ -98,11 +89,11 @@ def _why(result: CallResult) -> str:
     return (result.message or result.stderr.strip().rpartition("\n")[2] or result.outcome.value)[-160:]
 
 
-async def check_packages(context: CheckContext) -> list[Finding]:
+async def check_packages(context: CheckContext) -> Finding | None:
     asked = context.plan.packages
     names = list(dict.fromkeys(PACKAGES if asked is None else asked))
     if not names:
-        return []
+        return None
     result = await context.run("packages", _FINDS.format(names=names))
     try:
         missing = parse_json(result.stdout, "stdout") if result.outcome is Outcome.OK else None
@@ -113,15 +104,13 @@ async def check_packages(context: CheckContext) -> list[Finding]:
     there = [name for name in names if name not in missing]
     context.measured["packages"] = there
     if not missing:
-        return []
+        return None
     make = hurts if asked is None else breaks
-    return [
-        make(
-            "missing-packages",
-            seen=f"cannot be imported: {', '.join(map(str, missing))}"
-            + (f"; available: {', '.join(there)}" if there else ""),
-            training="programs that import them fail with ModuleNotFoundError; the model learns to avoid them, or is "
-            "scored as wrong where it was right",
-            change="install them in the sandbox's Python runtime, or list the available ones in the model's prompt",
-        )
-    ]
+    return make(
+        "missing-packages",
+        seen=f"cannot be imported: {', '.join(map(str, missing))}"
+        + (f"; available: {', '.join(there)}" if there else ""),
+        training="programs that import them fail with ModuleNotFoundError; the model learns to avoid them, or is "
+        "scored as wrong where it was right",
+        change="install them in the sandbox's Python runtime, or list the available ones in the model's prompt",
+    )

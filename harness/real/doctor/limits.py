@@ -17,34 +17,32 @@ _THREAD = "import threading\nthread = threading.Thread(target=print)\nthread.sta
 _NUMPY = "import importlib.util as util\nif util.find_spec('numpy'):\n    import numpy\nprint('imported')"
 
 
-async def check_memory_limit(context: CheckContext) -> list[Finding]:
+async def check_memory_limit(context: CheckContext) -> list[Finding | None]:
     """Do programs run under the config's limit, and is a limit enforced?"""
     limit = context.settings.memory_limit_mb
     if limit <= 0:
-        return await _check_enforced(context)
+        return [await _check_enforced(context)]
     hello = await context.run("memory-hello", HELLO, memory_limit_mb=limit)
     if not _printed(hello, GREETING):
         hello = await context.run("memory-hello-again", HELLO, memory_limit_mb=limit)
     if not _printed(hello, GREETING):
         return [_breaks(limit, hello)]
-    found = await _check_enforced(context)
+    enforced = await _check_enforced(context)
     threaded = await context.run("memory-thread", _THREAD, memory_limit_mb=limit)
     imported = await context.run("memory-numpy", _NUMPY, memory_limit_mb=limit)
     if threaded.outcome is Outcome.PROGRAM_ERROR:
-        found.append(_no_threads(limit, threaded, imported))
-    elif imported.outcome is Outcome.PROGRAM_ERROR:
-        found.append(
-            hurts(
-                "memory-limit-too-small",
-                seen=f"with memory_limit_mb {limit} `import numpy` fails: {_last_line(imported)}",
-                training="the limit applies to address space, not to memory used: correct programs fail, and are "
-                "scored as wrong",
-                change=f"raise memory_limit_mb well above {limit}, or set it to -1 and limit the container instead",
-            )
+        return [enforced, _no_threads(limit, threaded, imported)]
+    if imported.outcome is Outcome.PROGRAM_ERROR:
+        too_small = hurts(
+            "memory-limit-too-small",
+            seen=f"with memory_limit_mb {limit} `import numpy` fails: {_last_line(imported)}",
+            training="the limit applies to address space, not to memory used: correct programs fail, and are "
+            "scored as wrong",
+            change=f"raise memory_limit_mb well above {limit}, or set it to -1 and limit the container instead",
         )
-    else:
-        context.memory_limit_mb = limit
-    return found
+        return [enforced, too_small]
+    context.memory_limit_mb = limit
+    return [enforced]
 
 
 def _no_threads(limit: int, threaded: CallResult, imported: CallResult) -> Finding:
@@ -78,21 +76,19 @@ def _breaks(limit: int, hello: CallResult) -> Finding:
     )
 
 
-async def _check_enforced(context: CheckContext) -> list[Finding]:
+async def _check_enforced(context: CheckContext) -> Finding | None:
     greedy = await context.run("memory-greedy", _GREEDY, memory_limit_mb=SMALL_MB)
     kept = greedy.outcome is Outcome.PROGRAM_ERROR
     if kept or greedy.outcome is Outcome.OK:
         context.measured["memory_limit_kept"] = kept
     if greedy.outcome is not Outcome.OK:
-        return []
-    return [
-        hurts(
-            "memory-limit-ignored",
-            seen=f"with memory_limit_MB {SMALL_MB} a program could allocate {LARGE_MB} MB",
-            training="one greedy program can take the memory of all the others; the server may be killed",
-            change="limit the container's memory; images built after June 2025 enforce the limit themselves",
-        )
-    ]
+        return None
+    return hurts(
+        "memory-limit-ignored",
+        seen=f"with memory_limit_MB {SMALL_MB} a program could allocate {LARGE_MB} MB",
+        training="one greedy program can take the memory of all the others; the server may be killed",
+        change="limit the container's memory; images built after June 2025 enforce the limit themselves",
+    )
 
 
 def _printed(result: CallResult, expected: str) -> bool:
@@ -110,31 +106,29 @@ _OVERRUN = 3
 """How many times its limit the program sleeps."""
 
 
-async def check_run_timeout(context: CheckContext) -> list[Finding]:
+async def check_run_timeout(context: CheckContext) -> Finding | None:
     """Is a program stopped at its time limit?"""
     limit = context.plan.timed_out_after
     sleeps = limit * _OVERRUN
     result = await context.run("clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit, once=True)
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
-        return []
+        return None
     if result.outcome is Outcome.OK:
         seen = f"a program that sleeps {sleeps:g} s with run_timeout {limit:g} ran to its end ({result.seconds:.1f} s)"
     elif result.outcome is Outcome.TRANSPORT_TIMEOUT:
         seen = f"a program with run_timeout {limit:g} had no answer after {result.seconds:.1f} s"
     else:
         raise NotExamined(f"the program that sleeps ended as {result.outcome.value}: {result.message[:160]}")
-    return [
-        breaks(
-            "run-timeout-ignored",
-            seen=seen,
-            training="an endless loop written by the model holds its permit until the client gives up: a few of them "
-            "stop the whole rollout",
-            change="use a server that enforces run_timeout, or let its gateway end requests",
-        )
-    ]
+    return breaks(
+        "run-timeout-ignored",
+        seen=seen,
+        training="an endless loop written by the model holds its permit until the client gives up: a few of them "
+        "stop the whole rollout",
+        change="use a server that enforces run_timeout, or let its gateway end requests",
+    )
 
 
-async def check_default_timeout(context: CheckContext) -> list[Finding]:
+async def check_default_timeout(context: CheckContext) -> Finding | None:
     """Can a program run as long as the config allows?"""
     wanted = context.settings.default_timeout
     if wanted > context.plan.longest and not context.plan.long:
@@ -142,7 +136,7 @@ async def check_default_timeout(context: CheckContext) -> list[Finding]:
     sleeps = max(0.0, wanted - min(1.0, wanted / 2))
     result = await context.run("long", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=wanted, once=True)
     if result.outcome is Outcome.OK:
-        return []
+        return None
     last = result.attempts[-1] if result.attempts else None
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
         seen = f"a program of {sleeps:g} s with run_timeout {wanted:g} was stopped for running too long"
@@ -152,13 +146,11 @@ async def check_default_timeout(context: CheckContext) -> list[Finding]:
         seen = (
             f"a program of {sleeps:g} s ended as {result.outcome.value} after {result.seconds:.1f} s: {result.message}"
         )
-    return [
-        breaks(
-            "gateway-timeout",
-            seen=seen[:300],
-            training=f"default_timeout is {wanted:g}, but long programs never get that far: they are repeated, and "
-            "run again each time",
-            change=f"set default_timeout below {result.seconds:.0f} s, or raise the gateway's read timeout above "
-            f"{wanted:g} s",
-        )
-    ]
+    return breaks(
+        "gateway-timeout",
+        seen=seen[:300],
+        training=f"default_timeout is {wanted:g}, but long programs never get that far: they are repeated, and "
+        "run again each time",
+        change=f"set default_timeout below {result.seconds:.0f} s, or raise the gateway's read timeout above "
+        f"{wanted:g} s",
+    )

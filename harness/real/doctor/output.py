@@ -9,7 +9,6 @@ from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.result import CallResult
 
 ORDINARY = 20_000
 """Bytes that any program may print: the most that sfusion's tool shows the model."""
@@ -23,7 +22,7 @@ _PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
 _NOT_UTF8 = "import sys\nsys.stdout.buffer.write(b'ab\\xff\\n')"
 
 
-async def check_long_output(context: CheckContext) -> list[Finding]:
+async def check_long_output(context: CheckContext) -> Finding | None:
     whole, bound, endings = 0, 0, dict[int, str]()
     for size in SIZES:
         short = context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
@@ -48,58 +47,49 @@ async def check_long_output(context: CheckContext) -> list[Finding]:
     )
     context.measured["output_bytes_of_short_prints"] = short_prints = len(looped.stdout)
     if not endings and short_prints >= LOOP:
-        return []
+        return None
     safe = min(max(whole, bound), short_prints) if short_prints >= ORDINARY else max(whole, bound)
     cut = "; ".join(f"{size:,} bytes end as {ending}" for size, ending in endings.items())
     if ORDINARY in endings:
-        return [
-            breaks(
-                "stdout-cut",
-                seen=f"printed at once, {cut}",
-                training="ordinary outputs are cut or lost: correct programs are scored as wrong",
-                change="look at whatever is between here and the sandbox, and at the server's own limits",
-            )
-        ]
-    return [
-        hurts(
+        return breaks(
             "stdout-cut",
-            seen="; ".join(
-                [
-                    f"printed at once, {whole:,} bytes arrive complete",
-                    *([cut] if cut else []),
-                    f"of {LOOP:,} bytes in short prints, {short_prints:,} arrive",
-                ]
-            ),
-            training="long output is cut silently, or blocks the program until it times out and gets the blame; "
-            "answers that are compared as text never match",
-            change=f"let programs print less than {safe:,} bytes (every Sandbox Fusion server has such a limit, lower "
-            "for many short prints, and it may vary from run to run); write long results to a file and fetch it",
+            seen=f"printed at once, {cut}",
+            training="ordinary outputs are cut or lost: correct programs are scored as wrong",
+            change="look at whatever is between here and the sandbox, and at the server's own limits",
         )
-    ]
+    return hurts(
+        "stdout-cut",
+        seen="; ".join(
+            [
+                f"printed at once, {whole:,} bytes arrive complete",
+                *([cut] if cut else []),
+                f"of {LOOP:,} bytes in short prints, {short_prints:,} arrive",
+            ]
+        ),
+        training="long output is cut silently, or blocks the program until it times out and gets the blame; "
+        "answers that are compared as text never match",
+        change=f"let programs print less than {safe:,} bytes (every Sandbox Fusion server has such a limit, lower "
+        "for many short prints, and it may vary from run to run); write long results to a file and fetch it",
+    )
 
 
-async def check_non_utf8_output(context: CheckContext) -> list[Finding]:
+async def check_non_utf8_output(context: CheckContext) -> Finding | None:
     result = await context.run("not-utf8", _NOT_UTF8)
     if result.outcome is Outcome.OK and result.stdout.startswith("[DecodeError]"):
-        return [
-            note(
-                "not-utf8",
-                seen=f"one byte that is not UTF-8 replaces the whole output: {result.stdout.strip()[:90]}",
-                training="such a program is a Success, but the model sees nothing else that it printed",
-                change="nothing in the config; every Sandbox Fusion server does this",
-            )
-        ]
-    if result.outcome.is_from_program:
-        return []
-    return [
-        hurts(
+        return note(
             "not-utf8",
-            seen=f"a program that prints a byte that is not UTF-8 ends as {result.outcome.value}: "
-            f"{result.message[:120]}",
-            training="such a call counts as a failure of the sandbox and is repeated until its attempts are used up",
-            change="make the server replace what it cannot decode",
+            seen=f"one byte that is not UTF-8 replaces the whole output: {result.stdout.strip()[:90]}",
+            training="such a program is a Success, but the model sees nothing else that it printed",
+            change="nothing in the config; every Sandbox Fusion server does this",
         )
-    ]
+    if result.outcome.is_from_program:
+        return None
+    return hurts(
+        "not-utf8",
+        seen=f"a program that prints a byte that is not UTF-8 ends as {result.outcome.value}: {result.message[:120]}",
+        training="such a call counts as a failure of the sandbox and is repeated until its attempts are used up",
+        change="make the server replace what it cannot decode",
+    )
 
 
 _NOTHING = ":"
@@ -107,7 +97,7 @@ _NOTHING = ":"
 _LOST = ("WriteUnixTransport", "the handler is closed")
 
 
-async def check_stdin_race(context: CheckContext) -> list[Finding]:
+async def check_stdin_race(context: CheckContext) -> Finding | None:
     """Send many programs at once, each with input that it does not read."""
     count = context.plan.burst_for(local=context.settings.is_local)
     context.announce(f"load: {count} short programs at once, to test for the stdin race of the 2025-06 image")
@@ -118,25 +108,20 @@ async def check_stdin_race(context: CheckContext) -> list[Finding]:
         )
     )
     await context.must_answer(f"it stopped answering after {count} programs at once")
-    raced = sum(map(_lost_race, results))
+    failed = [result.message for result in results if result.outcome is Outcome.SANDBOX_ERROR]
+    raced = sum(any(word in message for word in _LOST) for message in failed)
     context.measured["stdin_race"] = f"{raced} of {count}"
     if raced:
-        return [
-            breaks(
-                "stdin-race",
-                seen=f"{raced} of {count} programs sent at once with stdin that they do not read ended as "
-                "SandboxError `unable to perform operation on <WriteUnixTransport …>`",
-                training="rewards that feed test cases through stdin lose most of them under load: correct programs "
-                "score 0. Calls of the tool, which send no stdin, are not affected",
-                change="use a Sandbox Fusion server built after 2025-06-26 (the image server-20250609 has this race), "
-                "or judge one case at a time",
-            )
-        ]
+        return breaks(
+            "stdin-race",
+            seen=f"{raced} of {count} programs sent at once with stdin that they do not read ended as "
+            "SandboxError `unable to perform operation on <WriteUnixTransport …>`",
+            training="rewards that feed test cases through stdin lose most of them under load: correct programs "
+            "score 0. Calls of the tool, which send no stdin, are not affected",
+            change="use a Sandbox Fusion server built after 2025-06-26 (the image server-20250609 has this race), "
+            "or judge one case at a time",
+        )
     if not any(result.outcome.is_from_program for result in results):
         most, times = Counter(result.outcome.value for result in results).most_common(1)[0]
         raise NotExamined(f"none of {count} programs sent at once was run: {times} x {most}")
-    return []
-
-
-def _lost_race(result: CallResult) -> bool:
-    return result.outcome is Outcome.SANDBOX_ERROR and any(word in result.message for word in _LOST)
+    return None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from sfusion.harness.real.doctor.examination import Check, Examination
+from sfusion.harness.real.doctor.examination import Check, Examination, Observer
 from sfusion.harness.real.doctor.finding import Finding, Severity
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools._version import __version__
@@ -69,7 +69,7 @@ def doctor_headline(examinations: Sequence[Examination]) -> str:
     return ", ".join(parts) + (f"; {counted(left, 'check')} not made" if left else "")
 
 
-class DoctorReporter(ProgressReporter):
+class DoctorReporter(ProgressReporter, Observer):
     """Prints a line for each check while it works, and the findings at the end."""
 
     def __init__(self, out: TextIO, total: int) -> None:
@@ -80,21 +80,17 @@ class DoctorReporter(ProgressReporter):
         self.print(f"examining {examination}", "bold")
 
     def check_started(self, check: Check, number: int) -> None:
-        """Show the check beside the bar."""
         self.progress(number - 1, check.name)
 
     def announce(self, text: str) -> None:
-        """Print what the user should know before it happens."""
         self.print(f"        {text}", "dim")
 
     def check_ended(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
-        """Print what the check found, or why it was not made."""
         worst = ranked(found)[0].severity if found else None
         style = _STYLES[worst] if worst is not None else ("dim" if why_not else "green")
         self.print(f"[{number:>2}/{self._total}] {check.name:<16} {_result(found, why_not)}", style)
 
     def stopped(self, left: Sequence[Check], why: str) -> None:
-        """Print which checks are left out because the sandbox cannot be examined further."""
         if left:
             self.print(f"        not examined, because {why}: {', '.join(check.name for check in left)}", "dim")
 
@@ -103,17 +99,14 @@ class DoctorReporter(ProgressReporter):
         for one in examinations:
             self.print()
             if len(examinations) > 1:
-                self.print(f"{_title(one)}:", "bold")
+                source = f" ({one.settings.source})" if one.settings.source else ""
+                self.print(f"{one.settings.label}{source}:", "bold")
             for finding in ranked(one.findings):
                 self.print(f"{finding.severity.value}: {finding.id}", _STYLES[finding.severity])
                 texts = (("seen", finding.seen), ("training", finding.training), ("change", finding.change))
                 self.table([(f"  {label}", text) for label, text in texts], styles=["dim"] * len(texts))
         self.print()
         self.print(doctor_headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
-
-
-def _title(one: Examination) -> str:
-    return one.settings.label + (f" ({one.settings.source})" if one.settings.source else "")
 
 
 def _result(found: Sequence[Finding], why_not: str) -> str:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.config import SandboxToolConfig
-from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.sandbox.endpoints import normalise_url, redact, route
 from sfusion_tools.sandbox.secrets import secrets_of
 from sfusion_tools.tool_registry import read_entries
 
@@ -84,9 +84,8 @@ class SandboxSettings:
     def is_local(self) -> bool:
         return is_this_machine(self.host)
 
-    def at(self, route: str) -> str:
-        parts = urlsplit(self.base)
-        return urlunsplit((parts.scheme, parts.netloc, f"{parts.path}/{route}", parts.query, ""))
+    def at(self, name: str) -> str:
+        return route(self.base, name)
 
     def secrets(self) -> list[str]:
         return secrets_of(self.url, self.headers)
@@ -115,7 +114,8 @@ def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSett
 
 
 def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[SandboxSettings]:
-    client = _client(class_name)
+    clients = {"sfusion_tools": Client.SFUSION, "verl": Client.VERL}
+    client = clients.get(class_name.partition(".")[0], Client.OTHER)
     if client is not Client.SFUSION:
         # Other classes may have keys of their own; those that we know are checked like ours.
         config = {key: value for key, value in config.items() if key in SandboxToolConfig.model_fields}
@@ -137,13 +137,3 @@ def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str)
         )
         for url in dict.fromkeys(urls)
     ]
-
-
-def _client(class_name: str) -> Client:
-    match class_name.partition(".")[0]:
-        case "sfusion_tools":
-            return Client.SFUSION
-        case "verl":
-            return Client.VERL
-        case _:
-            return Client.OTHER

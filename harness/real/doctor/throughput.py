@@ -10,7 +10,7 @@ from statistics import median
 from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext, marked
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.real.doctor.http import HttpAnswer
+from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
 from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, Refusals, find_knee, fit_model
 from sfusion.harness.real.doctor.plan import Plan
 from sfusion.harness.real.doctor.settings import Client
@@ -26,18 +26,9 @@ MOST_SWEEPS = 4
 """A sweep is repeated until the recommendation is stable, but not more often."""
 STABLE = 0.2
 """Recommendations that differ by less than this share, or by 1, count as the same."""
+_THROTTLED = (429, 503)
 MARGIN = 10.0
 """Seconds beyond a program's own time limit after which clients give up."""
-
-
-@dataclass(slots=True)
-class _LevelResult:
-    seconds: list[float] = field(default_factory=list)
-    """How long each successful program took."""
-    throttled: int = 0
-    failed: int = 0
-    statuses: set[int] = field(default_factory=set)
-    retry_after: str | None = None
 
 
 @dataclass(slots=True)
@@ -49,8 +40,27 @@ class Sweep:
     statuses: set[int] = field(default_factory=set)
     retry_after: str | None = None
 
+    def add(self, level: int, answers: Sequence[HttpAnswer | NoAnswer], seconds: float) -> Point:
+        """Add the answers to all programs of a level, which took this long."""
+        came = [one for one in answers if isinstance(one, HttpAnswer)]
+        refused = [one for one in came if one.status in _THROTTLED]
+        ran = [one.seconds for one in came if one.status not in _THROTTLED and _is_ok(one)]
+        if refused and self.throttled_at is None:
+            self.throttled_at = level
+            self.retry_after = next((value for one in refused if (value := one.headers.get("Retry-After"))), None)
+        self.statuses |= {one.status for one in refused}
+        failed = len(answers) - len(ran) - len(refused)
+        latency = median(ran) if ran else 0.0
+        point = Point(level, len(ran) / max(seconds, 1e-6), latency, len(answers), len(refused), failed)
+        self.points.append(point)
+        return point
 
-async def check_throughput(context: CheckContext) -> list[Finding]:
+
+def _is_ok(answer: HttpAnswer) -> bool:
+    return read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK
+
+
+async def check_throughput(context: CheckContext) -> list[Finding | None]:
     settings, plan = context.settings, context.plan
     if plan.sweep is False:
         raise NotExamined("left out by --no-sweep")
@@ -79,7 +89,7 @@ async def check_throughput(context: CheckContext) -> list[Finding]:
     if knee is not None:
         context.measured["recommended_rate_limit"] = knee.rate_limit
         context.measured["recommended_by_sweep"] = knees
-    return [*_judge_throttling(context, sweep, knee), *_judge_limit(context, points, knee, knees)]
+    return [_judge_throttling(context, sweep, knee), _judge_limit(context, points, knee, knees)]
 
 
 def is_stable(knees: Sequence[int]) -> bool:
@@ -113,11 +123,9 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     ends = loop.time() + context.plan.sweep_seconds
     sweep, without_gain, best = Sweep(), 0, 0.0
     for level in levels:
-        point, result = await _measure_level(context, level)
-        sweep.points.append(point)
-        sweep.statuses |= result.statuses
-        if result.throttled and sweep.throttled_at is None:
-            sweep.throttled_at, sweep.retry_after = level, result.retry_after
+        began = loop.time()
+        answers = await asyncio.gather(*(_work(context, f"sweep-{level}-{number}") for number in range(level)))
+        point = sweep.add(level, [answer for some in answers for answer in some], loop.time() - began)
         without_gain = 0 if point.throughput > GAIN * best else without_gain + 1
         best = max(best, point.throughput)
         if not point.works or without_gain == 2 or point.throughput < COLLAPSED * best or loop.time() > ends:
@@ -125,63 +133,37 @@ async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     return sweep
 
 
-async def _measure_level(context: CheckContext, level: int) -> tuple[Point, _LevelResult]:
-    loop = asyncio.get_running_loop()
-    result = _LevelResult()
-    began = loop.time()
-    await asyncio.gather(*(_worker(context, level, number, result) for number in range(level)))
-    seconds = max(loop.time() - began, 1e-6)
-    latency = median(result.seconds) if result.seconds else 0.0
-    point = Point(level, len(result.seconds) / seconds, latency, level * ROUNDS, result.throttled, result.failed)
-    return point, result
+async def _work(context: CheckContext, name: str) -> list[HttpAnswer | NoAnswer]:
+    """Send the programs of one worker, one after the other."""
+    sleep, given = context.plan.sweep_sleep, context.plan.program
+    # A fake that runs no code takes the program's duration from the hint beside the mark.
+    code, hints = (f"import time\ntime.sleep({sleep})", f" seconds={sleep}") if given is None else (given, "")
+    limit = context.memory_limit_mb
+    programs = [marked(f"{name}-{turn}", code, hints=hints) for turn in range(ROUNDS)]
+    return [await context.post(Program(one, timeout=30.0, memory_limit_mb=limit)) for one in programs]
 
 
-async def _worker(context: CheckContext, level: int, number: int, result: _LevelResult) -> None:
-    sleep, program = context.plan.sweep_sleep, context.plan.program
-    for turn in range(ROUNDS):
-        # A fake that runs no code takes the program's duration from the hint beside the mark.
-        name = f"sweep-{level}-{number}-{turn}"
-        code = (
-            marked(name, f"import time\ntime.sleep({sleep})", hints=f" seconds={sleep}")
-            if program is None
-            else marked(name, program)
-        )
-        answer = await context.post(Program(code, timeout=30.0, memory_limit_mb=context.memory_limit_mb))
-        if not isinstance(answer, HttpAnswer):
-            result.failed += 1
-        elif answer.status in (429, 503):
-            result.throttled += 1
-            result.statuses.add(answer.status)
-            result.retry_after = answer.headers.get("Retry-After", result.retry_after)
-        elif read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
-            result.seconds.append(answer.seconds)
-        else:
-            result.failed += 1
-
-
-def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> list[Finding]:
+def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> Finding | None:
     level = sweep.throttled_at
     if level is None:
-        return []
+        return None
     statuses = " and ".join(map(str, sorted(sweep.statuses)))
     wait = f"with Retry-After {sweep.retry_after}" if sweep.retry_after else "without Retry-After"
     limit = context.settings.rate_limit
     seen = f"with {level} programs at a time, requests get {statuses} {wait}"
     change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"
     if limit is not None and limit < level:
-        return [note("throttled", seen=seen, training=f"does not happen with rate_limit {limit}", change=change)]
+        return note("throttled", seen=seen, training=f"does not happen with rate_limit {limit}", change=change)
     verl = context.settings.client is Client.VERL
     make = breaks if verl and limit is not None else hurts
-    return [
-        make(
-            "throttled",
-            seen=seen + (f"; rate_limit is {limit}" if limit is not None else ""),
-            training="verl's tool does not repeat such a call: it is lost, and the model reads an error"
-            if verl
-            else "sfusion's tool repeats such calls later, verl's tool loses them; either way training waits",
-            change=change,
-        )
-    ]
+    return make(
+        "throttled",
+        seen=seen + (f"; rate_limit is {limit}" if limit is not None else ""),
+        training="verl's tool does not repeat such a call: it is lost, and the model reads an error"
+        if verl
+        else "sfusion's tool repeats such calls later, verl's tool loses them; either way training waits",
+        change=change,
+    )
 
 
 def _what(plan: Plan) -> str:
@@ -190,19 +172,17 @@ def _what(plan: Plan) -> str:
 
 def _judge_limit(
     context: CheckContext, points: Sequence[Point], knee: Knee | None, knees: Sequence[int]
-) -> list[Finding]:
+) -> Finding | None:
     limit = context.settings.rate_limit
     if knee is None:
         if points and points[0].throttled:
-            return []
-        return [
-            breaks(
-                "fails-under-load",
-                seen=f"{points[0].failed} of {points[0].requests} short programs failed, sent one at a time",
-                training="calls fail at random; their rewards are noise",
-                change="look at the server's log",
-            )
-        ]
+            return None
+        return breaks(
+            "fails-under-load",
+            seen=f"{points[0].failed} of {points[0].requests} short programs failed, sent one at a time",
+            training="calls fail at random; their rewards are noise",
+            change="look at the server's log",
+        )
     figures = ", ".join(f"{point.concurrency}: {point.throughput:.0f}/s" for point in points)
     by_concurrency = f"(programs per second by concurrency: {figures}; measured with {_what(context.plan)})"
     spread = f" ({min(knees)} to {max(knees)} in {len(knees)} sweeps)" if len(set(knees)) > 1 else ""
@@ -213,18 +193,15 @@ def _judge_limit(
         late = wait > context.settings.default_timeout + MARGIN
         what = {"plateau": "gains nothing", "collapse": "loses throughput", "failing": "fails calls"}[knee.shape]
         make = breaks if late else hurts
-        return [
-            make(
-                "rate-limit-above-knee",
-                seen=f"rate_limit is {limit}, but above {knee.rate_limit} at a time the sandbox {what} "
-                f"{by_concurrency}",
-                training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
-                + (", longer than clients wait: calls time out and run again" if late else ", most of it waiting"),
-                change=f"set rate_limit: {knee.rate_limit}{spread}, or add sandboxes",
-            )
-        ]
+        return make(
+            "rate-limit-above-knee",
+            seen=f"rate_limit is {limit}, but above {knee.rate_limit} at a time the sandbox {what} {by_concurrency}",
+            training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
+            + (", longer than clients wait: calls time out and run again" if late else ", most of it waiting"),
+            change=f"set rate_limit: {knee.rate_limit}{spread}, or add sandboxes",
+        )
     if limit is not None and limit <= knee.rate_limit and 2 * limit > knee.rate_limit:
-        return []
+        return None
     end = "and throughput still rises" if knee.shape == "rising" else "and more gain nothing"
     change = f"set rate_limit: {knee.rate_limit}{spread}"
     if limit is not None and limit > knee.rate_limit:
@@ -233,12 +210,10 @@ def _judge_limit(
         change = f"raise rate_limit from {limit} towards {knee.rate_limit}{spread}"
     elif knee.shape == "rising":
         change = f"set rate_limit: {knee.rate_limit} or more{spread}; --sweep measures further"
-    return [
-        note(
-            "rate-limit",
-            seen=f"at best it runs {knee.throughput:.0f} programs per second; {knee.rate_limit} at a time are enough "
-            f"for nearly all of that, {end} {by_concurrency}",
-            training="this rate_limit gets the most out of the sandbox without making calls wait inside it",
-            change=change,
-        )
-    ]
+    return note(
+        "rate-limit",
+        seen=f"at best it runs {knee.throughput:.0f} programs per second; {knee.rate_limit} at a time are enough "
+        f"for nearly all of that, {end} {by_concurrency}",
+        training="this rate_limit gets the most out of the sandbox without making calls wait inside it",
+        change=change,
+    )

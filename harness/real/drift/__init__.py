@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from sfusion.harness.real.drift.acceptances import Acceptance, read_acceptances
 from sfusion.harness.real.drift.comparing import Difference, compare
 from sfusion.harness.real.drift.grading import GRADES, RULES, Grade, GradingRule, rule_for
-from sfusion.harness.real.drift.judging import DriftFinding, DriftReport, ServerAnswers, compare_answers
+from sfusion.harness.real.drift.judging import (
+    Acceptance,
+    DriftFinding,
+    DriftReport,
+    ServerAnswers,
+    compare_answers,
+    read_acceptances,
+)
 from sfusion.harness.real.drift.reporting import as_json, as_markdown, drift_headline, print_report
 from sfusion.harness.real.drift.sources import fake_answers, live_answers, profile_of, recorded_answers
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sfusion.harness.real.probes import Probe, ProbeAnswer
+from sfusion.harness.real.probes import Probe
+from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from sfusion.harness.real.probes.scrubbing import mask
 from sfusion.harness.terminal import printable
 from sfusion_tools.bounded_input import parse_json
@@ -117,19 +118,6 @@ def is_measured(key: str, value: Any) -> bool:
 
 def is_drawn(key: str, value: Any) -> bool:
     return key == DRAWN and isinstance(value, list) and bool(value)
-
-
-def stable(value: Any, key: str = "") -> Any:
-    """Mask what differs between runs in a whole JSON value."""
-    if is_measured(key, value):
-        return "<SECONDS>"
-    if is_drawn(key, value):
-        return "<TRACEBACK>"
-    if isinstance(value, dict):
-        return {name: stable(one, name) for name, one in value.items()}
-    if isinstance(value, list):
-        return [stable(one) for one in value]
-    return steady(value) if isinstance(value, str) else value
 
 
 Found = tuple[str, Kind, Any, Any]

@@ -119,11 +119,7 @@ RULES: tuple[GradingRule, ...] = (
         r"body\..*(stdout|display\[.*)",
     ),
     GradingRule(
-        "fetched file",
-        "breaking",
-        "A fetched file is the program's result.",
-        ("text", "blanks"),
-        r"body\.files\..*",
+        "fetched file", "breaking", "A fetched file is the program's result.", ("text", "blanks"), r"body\.files\..*"
     ),
     GradingRule(
         "kind of error",

@@ -1,17 +1,77 @@
-"""Compare the answers of two servers: what differs, how badly, and what could not be compared."""
+"""Compare the answers of two servers: what differs, how badly, what is accepted, and what could not be compared."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from sfusion.harness.real.drift.acceptances import Acceptance
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sfusion.harness.errors import BadProbes
 from sfusion.harness.real.drift.comparing import Difference, compare
 from sfusion.harness.real.drift.grading import GRADES, Grade, GradingRule, rule_for
-from sfusion.harness.real.probes import Probe, ProbeAnswer
-from sfusion_tools.bounded_input import parse_json
+from sfusion.harness.real.probes import Probe
+from sfusion.harness.real.probes.raw_http import ProbeAnswer
+from sfusion_tools.errors import YamlError, near
+from sfusion_tools.marked_yaml import read_marked
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    probe: str
+    place: str = "*"
+    reason: str
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """A pattern for differences that are acceptable. Both patterns take ``*`` and ``?``."""
+
+    probe: str
+    place: str
+    reason: str
+    where: str = ""
+
+    def covers(self, difference: Difference) -> bool:
+        # Square brackets are indexes here, not character sets.
+        place = self.place.replace("[", "[[]")
+        return fnmatchcase(difference.probe, self.probe) and fnmatchcase(difference.place, place)
+
+
+def read_acceptances(path: Path) -> list[Acceptance]:
+    """Raises BadProbes with file and line of every problem."""
+    try:
+        marked = read_marked(path)
+    except YamlError as error:
+        raise BadProbes(error.problems) from None
+    if not isinstance(marked.data, list):
+        raise BadProbes([f"{path}:1: expected a list such as - {{probe: memory/*, place: body.status, reason: WHY}}"])
+    found: list[Acceptance] = []
+    problems: list[str] = []
+    for number, entry in enumerate(marked.data):
+        place = marked.place((number,))
+        if not isinstance(entry, dict):
+            problems.append(f"{place}: an entry must be a mapping of probe, place and reason; found {entry!r}")
+            continue
+        try:
+            read = _Entry(**{str(key): value for key, value in entry.items()})
+        except ValidationError as error:
+            for one in error.errors():
+                name = str(one["loc"][0]) if one["loc"] else ""
+                problem = near(name, _Entry.model_fields) if one["type"] == "extra_forbidden" else one["msg"]
+                problems.append(f"{place}: {name}: {problem}")
+            continue
+        if len(read.reason.split()) < 2:
+            problems.append(f"{place}: reason: say in a few words why the difference is acceptable")
+        found.append(Acceptance(read.probe, read.place, read.reason, str(place)))
+    if problems:
+        raise BadProbes(problems)
+    return found
 
 
 @dataclass(frozen=True)
@@ -72,7 +132,7 @@ def compare_answers(
 ) -> DriftReport:
     findings: list[DriftFinding] = []
     not_comparable: list[tuple[str, str]] = []
-    used: set[int] = set()
+    used: list[Acceptance | None] = []
     compared = 0
     for probe in probes:
         if why := _why_not_comparable(probe, left, right):
@@ -80,12 +140,11 @@ def compare_answers(
             continue
         compared += 1
         for difference in compare(probe, left.answers[probe.id], right.answers[probe.id]):
-            number = next((n for n, one in enumerate(accepted) if one.covers(difference)), None)
-            if number is not None:
-                used.add(number)
-            reason = accepted[number].reason if number is not None else None
+            acceptance = next((one for one in accepted if one.covers(difference)), None)
+            used.append(acceptance)
+            reason = acceptance.reason if acceptance is not None else None
             findings.append(DriftFinding(difference, rule_for(difference, racy=probe.racy), reason))
-    unused = tuple(one for number, one in enumerate(accepted) if number not in used)
+    unused = tuple(one for one in accepted if one not in used)
     return DriftReport(left.name, right.name, compared, tuple(findings), tuple(not_comparable), unused, tuple(notes))
 
 
@@ -106,11 +165,7 @@ def lacking(probe: Probe, answer: ProbeAnswer) -> str:
     """Return the command or module that the probe needs and that is missing according to the answer."""
     if not probe.needs or answer.failure:
         return ""
-    try:
-        body = parse_json(answer.body, "answer")
-    except ValueError:
-        return ""
-    texts = "\n".join(_texts(body))
+    texts = "\n".join(_texts(answer.json()))
     for need in probe.needs:
         name = re.escape(need)
         if re.search(rf"(?m)(?:^|[\s:/]){name}: (?:command )?not found|No module named ['\"]{name}", texts):

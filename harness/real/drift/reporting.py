@@ -79,13 +79,8 @@ def as_json(report: DriftReport) -> str:
 
 
 def _json(finding: DriftFinding) -> dict[str, Any]:
-    difference = finding.difference
     return {
-        "probe": difference.probe,
-        "place": difference.place,
-        "kind": difference.kind,
-        "left": difference.left,
-        "right": difference.right,
+        **vars(finding.difference),
         "grade": finding.grade,
         "rule": finding.rule.name,
         "because": finding.rule.because,

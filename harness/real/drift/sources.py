@@ -8,10 +8,10 @@ from typing import Any
 
 from sfusion.fakes.sandbox import FakeSandbox, Profile
 from sfusion.harness.real.drift.judging import ServerAnswers
-from sfusion.harness.real.probes import Probe, ProbeAnswer, Recording, Server
-from sfusion.harness.real.probes.cassette import probe_request_record
+from sfusion.harness.real.probes import Probe, Server
+from sfusion.harness.real.probes.cassette import Recording, probe_request_record
+from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from sfusion.harness.real.probes.sending import PATIENCE, OnAnswer, ask, scrubber_for
-from sfusion_tools.bounded_input import parse_json
 
 REVEALS_PROFILE = "memory/over-limit"
 """The probe that identifies the published image of June 2025, which ignores the limit."""
@@ -76,10 +76,7 @@ def recorded_answers(recording: Recording, probes: Sequence[Probe], *, name: str
 def profile_of(answers: Mapping[str, ProbeAnswer]) -> Profile | None:
     """Return the profile that these answers show, or None if they do not show it."""
     answer = answers.get(REVEALS_PROFILE)
-    try:
-        body = parse_json(answer.body, "answer") if answer is not None else None
-    except ValueError:
-        return None
+    body = answer.json() if answer is not None else None
     status = body.get("status") if isinstance(body, dict) else None
     return "2025-06" if status == "Success" else "2026-07" if status == "Failed" else None
 

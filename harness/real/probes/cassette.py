@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,11 @@ def read_recording(path: Path) -> Recording:
     meta: Mapping[str, Any] = {}
     answers: dict[str, ProbeAnswer] = {}
     requests: dict[str, Mapping[str, Any]] = {}
-    for number, line in _lines(path):
-        if not line.strip():
-            continue
+    try:
+        lines = [(number, line) for number, line in read_lines(path) if line.strip()]
+    except InputError as error:
+        raise BadProbes([str(error)]) from None
+    for number, line in lines:
         try:
             record = parse_json(line, "this line")
             if "cassette" in record:
@@ -138,10 +140,3 @@ def read_recording(path: Path) -> Recording:
     if not answers:
         raise BadProbes([f"{path}:1: the recording holds no answers"])
     return Recording(meta, answers, requests)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        yield from read_lines(path)
-    except InputError as error:
-        raise BadProbes([str(error)]) from None

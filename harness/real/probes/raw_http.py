@@ -10,9 +10,11 @@ import contextlib
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from sfusion.harness.real.probes.model import Probe
+from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.sandbox.endpoints import basic_auth
 
 MAX_ANSWER = 64 * 2**20
@@ -34,6 +36,13 @@ class ProbeAnswer:
     def header(self, name: str) -> str | None:
         """Look up a header case-insensitively; ``name`` is in lower case."""
         return next((value for key, value in self.headers if key.lower() == name), None)
+
+    def json(self) -> Any:
+        """Parse the body; None if it is not JSON."""
+        try:
+            return parse_json(self.body, "answer")
+        except ValueError:
+            return None
 
 
 class NotConnected(Exception):
@@ -108,14 +117,14 @@ async def exchange(server: Server, data: bytes, *, head_only: bool = False, time
                 await writer.drain()
             answer = await _read_answer(reader, head_only)
     except TimeoutError:
-        return ProbeAnswer(failure=f"no answer within {timeout:g} s", seconds=loop.time() - began)
+        answer = ProbeAnswer(failure=f"no answer within {timeout:g} s")
     except asyncio.IncompleteReadError as error:
         after = f"after {len(error.partial)} bytes of the answer" if error.partial else "without an answer"
-        return ProbeAnswer(failure=f"the connection was closed {after}", seconds=loop.time() - began)
+        answer = ProbeAnswer(failure=f"the connection was closed {after}")
     except OSError:
-        return ProbeAnswer(failure="the connection was reset", seconds=loop.time() - began)
+        answer = ProbeAnswer(failure="the connection was reset")
     except (ValueError, asyncio.LimitOverrunError) as error:
-        return ProbeAnswer(failure=f"the answer is not HTTP: {error}", seconds=loop.time() - began)
+        answer = ProbeAnswer(failure=f"the answer is not HTTP: {error}")
     finally:
         writer.close()
         with contextlib.suppress(OSError, asyncio.CancelledError):

@@ -233,7 +233,7 @@ class Scrubber:
 
     def _member(self, name: str, value: Any) -> Any:
         if name == "files" and isinstance(value, dict):
-            return self._files(value)
+            return {self.text(path): self._file(content) for path, content in value.items()}
         if name == "$ref" and isinstance(value, str) and value.startswith("#/"):
             return self.request(value)  # it looks like a path but leads to a place in the same document
         return self.value(value)
@@ -257,9 +257,6 @@ class Scrubber:
         clean = self.value(value)
         # Rewriting loses the exact form of numbers, whitespace and escapes, so do it only if something was masked.
         return body if clean == value else _like(text, clean).encode("utf-8", "backslashreplace")
-
-    def _files(self, files: dict[str, Any]) -> dict[str, Any]:
-        return {self.text(name): self._file(content) for name, content in files.items()}
 
     def _file(self, content: Any) -> Any:
         if not isinstance(content, str):

@@ -17,7 +17,6 @@ from sfusion.harness.real.probes.cassette import recording_lines
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
 from sfusion.harness.real.probes.scrubbing import Scrubber, secrets_of
-from sfusion_tools.bounded_input import parse_json
 
 AT_ONCE = 4
 PATIENCE = 60.0
@@ -34,15 +33,17 @@ class Sender:
     shown: str
     """The server's name in errors; nothing secret."""
     timeout: float = PATIENCE
-    at_once: int = AT_ONCE
 
     async def check(self) -> None:
         """Raise Unreachable unless a sandbox answers."""
-        ping = await self._ask(_probe("GET", "/v1/ping"), 0, 0)
-        if _json(ping) == "pong":
-            return
-        posted = await self._ask(_probe("POST", "/run_code"), 0, 0)
-        if isinstance(_json(posted), dict):
+        try:
+            ping = await self._ask(_probe("GET", "/v1/ping"))
+            if ping.json() == "pong":
+                return
+            posted = await self._ask(_probe("POST", "/run_code"))
+        except NotConnected as error:
+            raise Unreachable(f"{self.shown} cannot be reached: {error}") from None
+        if isinstance(posted.json(), dict):
             return
         raise Unreachable(
             f"{self.shown} answers, but not like Sandbox Fusion: GET /v1/ping returns {_shape(ping)} "
@@ -58,7 +59,12 @@ class Sender:
         async def one(number: int) -> None:
             nonlocal timeouts
             probe = probes[number]
-            answers[number] = await self._burst(probe, len(answers), total)
+            done = len(answers)
+            try:
+                # The answer; of a burst, the first of the worst answers.
+                answers[number] = max(await asyncio.gather(*map(self._ask, [probe] * probe.burst)), key=_badness)
+            except NotConnected as error:
+                raise Unreachable(f"{self.shown} cannot be reached after {done} of {total} probes: {error}") from None
             if answers[number].failure.startswith("no answer within"):
                 timeouts += 1
                 if timeouts >= MAX_TIMEOUTS:
@@ -76,7 +82,7 @@ class Sender:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self.at_once):
+                for _ in range(AT_ONCE):
                     group.create_task(worker())
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
@@ -85,31 +91,14 @@ class Sender:
                 await one(number)
         return [answers[number] for number in range(total)]
 
-    async def _burst(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
-        """Return the answer; of a burst, the first of the worst answers."""
-        if probe.burst == 1:
-            return await self._ask(probe, done, total)
-        return max(await asyncio.gather(*(self._ask(probe, done, total) for _ in range(probe.burst))), key=_badness)
-
-    async def _ask(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
+    async def _ask(self, probe: Probe) -> ProbeAnswer:
         data = request_bytes(probe, self.server)
-        try:
-            return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
-        except NotConnected as error:
-            when = f" after {done} of {total} probes" if total else ""
-            raise Unreachable(f"{self.shown} cannot be reached{when}: {error}") from None
+        return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
 
 
 def _probe(method: str, path: str) -> Probe:
     request = ProbeRequest(method=method, path=path)
     return Probe(id="check/first", about="Check that this is a sandbox.", request=request)
-
-
-def _json(answer: ProbeAnswer) -> object:
-    try:
-        return parse_json(answer.body, "answer")
-    except ValueError:
-        return None
 
 
 def _badness(answer: ProbeAnswer) -> int:
@@ -118,7 +107,7 @@ def _badness(answer: ProbeAnswer) -> int:
         return 4
     if answer.status != 200:
         return 3
-    body = _json(answer)
+    body = answer.json()
     status = body.get("status") if isinstance(body, dict) else None
     return {"SandboxError": 2, "Failed": 1}.get(str(status), 0)
 
@@ -154,11 +143,10 @@ async def ask(
     shown: str,
     headers: Mapping[str, str] | None = None,
     timeout: float = PATIENCE,
-    at_once: int = AT_ONCE,
     on_answer: OnAnswer = lambda _: None,
 ) -> list[ProbeAnswer]:
     """Return the server's answers unscrubbed; raises Unreachable."""
-    sender = Sender(Server.at(url, headers), shown, timeout, at_once)
+    sender = Sender(Server.at(url, headers), shown, timeout)
     await sender.check()
     return await sender.send(probes, on_answer)
 

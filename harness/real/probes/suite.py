@@ -33,13 +33,9 @@ class _File(BaseModel):
 _MODELS: dict[str, type[BaseModel]] = {model.__name__: model for model in (_File, Probe, ProbeRequest)}
 
 
-def bundled_probes() -> list[Probe]:
-    """In a fixed order."""
-    return list(_bundled())
-
-
 @lru_cache(maxsize=1)
-def _bundled() -> tuple[Probe, ...]:
+def bundled_probes() -> Sequence[Probe]:
+    """In a fixed order."""
     return tuple(read_probes([_BUNDLED]))
 
 

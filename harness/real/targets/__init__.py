@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from sfusion.harness.errors import BadTarget, MissingTarget, TargetError
-from sfusion.harness.real.targets.opening import RealSandbox, open_targets, silent
-from sfusion.harness.real.targets.target import DEFAULT_IMAGE, DockerTarget, FakeTarget, Target, UrlTarget, read_target
+from sfusion.harness.real.targets.opening import open_targets, silent
+from sfusion.harness.real.targets.target import (
+    DEFAULT_IMAGE,
+    DockerTarget,
+    FakeTarget,
+    RealSandbox,
+    Target,
+    UrlTarget,
+    read_target,
+)
 
 __all__ = [
     "DEFAULT_IMAGE",

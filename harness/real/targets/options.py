@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sfusion.harness.errors import BadTarget
@@ -36,8 +36,8 @@ class DockerOptions:
     def from_environ(cls, environ: Mapping[str, str]) -> DockerOptions:
         """Read ``SFUSION_DOCKER_MEMORY``, ``_CPUS``, ``_PIDS``, ``_READY`` and ``_PORT``; raises BadTarget."""
         values = {name: environ[PREFIX + name].strip() for name in _READERS if environ.get(PREFIX + name, "").strip()}
-        read = {name.lower(): _READERS[name](name, text) for name, text in values.items()}
-        return cls(**read)  # type: ignore[arg-type] # each reader returns the type of its field
+        read = {name.lower(): _read(name, text) for name, text in values.items()}
+        return cls(**read)  # type: ignore[arg-type] # each is parsed to the type of its field
 
 
 def size(count: float) -> str:
@@ -49,38 +49,27 @@ def size(count: float) -> str:
     return f"{count:.1f}".removesuffix(".0") + " GiB"
 
 
-def _memory(name: str, text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    count = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
-    if count < 6 * 2**20:
-        raise _bad(name, text, "an amount of memory of at least 6m, such as 4g or 512m")
-    return count
+def _bytes(text: str) -> int:
+    if (found := _SIZE.fullmatch(text)) is None:
+        raise ValueError
+    return int(float(found[1]) * _UNITS[found[2].lower()])
 
 
-def _positive(name: str, text: str) -> float:
+_READERS: dict[str, tuple[Callable[[str], float], Callable[[float], bool], str]] = {
+    "MEMORY": (_bytes, lambda size: size >= 6 * 2**20, "an amount of memory of at least 6m, such as 4g or 512m"),
+    "CPUS": (float, lambda number: 0 < number < math.inf, "a number above 0"),
+    "PIDS": (int, lambda number: number > 0, "a whole number above 0"),
+    "READY": (float, lambda number: 0 < number < math.inf, "a number above 0"),
+    "PORT": (int, lambda port: 0 <= port <= 65535, "a port from 1 to 65535, or 0 for any free one"),
+}
+"""Variables with how they are parsed, which values are allowed, and what to say about others."""
+
+
+def _read(name: str, text: str) -> float:
+    parse, fits, wanted = _READERS[name]
     try:
-        number = float(text)
+        if fits(value := parse(text)):
+            return value
     except ValueError:
-        number = math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise _bad(name, text, "a number above 0")
-    return number
-
-
-def _whole(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise _bad(name, text, "a whole number above 0")
-    return int(text)
-
-
-def _port(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise _bad(name, text, "a port from 1 to 65535, or 0 for any free one")
-    return int(text)
-
-
-def _bad(name: str, text: str, wanted: str) -> BadTarget:
-    return BadTarget(f"{PREFIX}{name}={text!r} in the environment: expected {wanted}")
-
-
-_READERS = {"MEMORY": _memory, "CPUS": _positive, "PIDS": _whole, "READY": _positive, "PORT": _port}
+        pass
+    raise BadTarget(f"{PREFIX}{name}={text!r} in the environment: expected {wanted}")

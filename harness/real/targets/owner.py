@@ -10,9 +10,10 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 LABEL = "sfusion.owner"
 """The label of every container that sfusion starts; containers without it are never touched."""
@@ -80,14 +81,11 @@ class Owner:
     def read(cls, label: str) -> Owner | None:
         """Parse a label; None if it cannot be read."""
         try:
-            data = json.loads(label)
-            owner = cls(**data)
-        except (TypeError, ValueError):
+            return TypeAdapter(cls).validate_json(label, strict=True)
+        except ValidationError:
             return None
-        texts = (owner.started, owner.boot, owner.namespace, owner.host)
-        return owner if type(owner.pid) is int and all(isinstance(text, str) for text in texts) else None
 
-    def is_alive(self, here: Owner, *, running: bool, start_of: Callable[[int], str | None] = start_of) -> bool | None:
+    def is_alive(self, here: Owner, *, running: bool) -> bool | None:
         """Is the owner still alive, as seen from ``here``? None if that cannot be determined from there.
 
         ``running`` is the state of its container: none from before the last boot of this machine is still running.

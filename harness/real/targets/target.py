@@ -54,6 +54,24 @@ class DockerTarget:
 Target = FakeTarget | UrlTarget | DockerTarget
 
 
+class RealSandbox:
+    """What a run can do with a sandbox. ``kill`` and ``revive`` block, sometimes for seconds."""
+
+    name: str
+    """Its name in messages and reports; contains no secrets."""
+    url: str
+    """Its current address; it may change when it is revived."""
+    killable = False
+
+    def kill(self) -> None:
+        """End it with SIGKILL, like the kernel when memory runs out."""
+        raise BadTarget(f"{self.name} is an address; only a container that sfusion started can be killed")
+
+    def revive(self) -> None:
+        """Start it again, and wait until it answers."""
+        raise BadTarget(f"{self.name} is an address; only a container that sfusion started can be started again")
+
+
 def read_target(text: str) -> Target:
     """Raises BadTarget with what was found and what was probably meant."""
     text = text.strip()

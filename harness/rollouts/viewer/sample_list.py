@@ -49,24 +49,20 @@ class SampleList(ScrollView, can_focus=True):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._step: StepFile | None = None
-        self._rows: Sequence[int] = ()
+        self.rows: Sequence[int] = ()
+        """The numbers of the listed samples."""
 
     def show_rows(self, step: StepFile, rows: Sequence[int]) -> None:
         """List these samples of a step, keeping the cursor's row if possible."""
-        self._step, self._rows = step, rows
+        self._step, self.rows = step, rows
         self.cursor = min(self.cursor, max(len(rows) - 1, 0))
         self.virtual_size = Size(self.scrollable_content_region.width, len(rows))
         self.refresh()
 
     @property
-    def rows(self) -> Sequence[int]:
-        """The numbers of the listed samples."""
-        return self._rows
-
-    @property
     def current(self) -> int | None:
         """The number of the sample under the cursor."""
-        return self._rows[self.cursor] if 0 <= self.cursor < len(self._rows) else None
+        return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 
     def action_move(self, by: int) -> None:
         """Move the cursor by a number of rows."""
@@ -78,11 +74,11 @@ class SampleList(ScrollView, can_focus=True):
 
     def action_edge(self, row: int) -> None:
         """Move the cursor to the first or the last row."""
-        self.cursor = row if row >= 0 else len(self._rows) - 1
+        self.cursor = row if row >= 0 else len(self.rows) - 1
 
     def validate_cursor(self, cursor: int) -> int:
         """Keep the cursor within the list."""
-        return max(0, min(cursor, len(self._rows) - 1))
+        return max(0, min(cursor, len(self.rows) - 1))
 
     def watch_cursor(self, row: int) -> None:
         """Scroll the row into view and post ``Selected``."""
@@ -92,21 +88,21 @@ class SampleList(ScrollView, can_focus=True):
 
     def on_resize(self) -> None:
         """Make the rows as wide as the widget."""
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows))
+        self.virtual_size = Size(self.scrollable_content_region.width, len(self.rows))
 
     def on_click(self, event: object) -> None:
         """Select the row that was clicked."""
         y = getattr(event, "y", 0)
         row = int(y) + self.scroll_offset.y
-        if row < len(self._rows):
+        if row < len(self.rows):
             self.cursor = row
 
     def render_line(self, y: int) -> Strip:
         row = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
-        if self._step is None or row >= len(self._rows):
+        if self._step is None or row >= len(self.rows):
             return Strip.blank(width, self.rich_style)
-        sample = self._step.sample(self._rows[row])
+        sample = self._step.sample(self.rows[row])
         base = self.rich_style
         if row == self.cursor:
             base += self.get_component_rich_style("sample-list--cursor", partial=True)

@@ -27,7 +27,7 @@ from sfusion.harness.commandline.headers import Headers, read_headers
 from sfusion.harness.serving.server_options import (
     EventLog,
     Model,
-    ServerOptions,
+    ServingOptions,
     admin_line,
     check_event_log,
     read_model,
@@ -36,7 +36,7 @@ from sfusion.harness.serving.server_options import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxyOptions(ServerOptions):
+class ProxyOptions(ServingOptions):
     """The options of the command."""
 
     url: Annotated[str, Argument(metavar="URL", help="The server to forward to, with or without /run_code.")]

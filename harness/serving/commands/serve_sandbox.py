@@ -24,7 +24,7 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.serving.server_options import (
     EventLog,
     Model,
-    ServerOptions,
+    ServingOptions,
     admin_line,
     check_event_log,
     read_model,
@@ -36,7 +36,7 @@ from sfusion_tools.marked_yaml import read_marked
 
 
 @dataclass(frozen=True, kw_only=True)
-class SandboxOptions(ServerOptions):
+class SandboxOptions(ServingOptions):
     """The options of the command."""
 
     executor: Annotated[

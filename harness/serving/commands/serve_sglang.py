@@ -18,13 +18,13 @@ from sfusion.fakes.sglang.faults import load_engine_rules
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption
 from sfusion.harness.rollouts.policies import Policy, read_policy
-from sfusion.harness.serving.server_options import Port, ServerOptions, admin_line, serve_until_interrupted
+from sfusion.harness.serving.server_options import Port, ServingOptions, admin_line, serve_until_interrupted
 
 _LOAD = "How fast it is"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions(ServerOptions):
+class EngineOptions(ServingOptions):
     """The options of the command."""
 
     port: Port = 30000

@@ -91,7 +91,7 @@ def test_waiting_at_a_limiter_fails_at_once_when_it_dies() -> None:
         waiting = asyncio.ensure_future(link.wait(Poll("n1-w1", epoch, 2, 100.0)))
         await asyncio.sleep(1)
         died = asyncio.get_running_loop().time()
-        cluster.limiter.kill()
+        await cluster.limiter.kill()
         with pytest.raises(LimiterUnreachable):
             await waiting
         return asyncio.get_running_loop().time() - died
@@ -105,7 +105,7 @@ def test_queued_callers_are_served_by_the_restarted_limiter() -> None:
         held = [await take(limiter) for _ in range(2)]
         third = asyncio.ensure_future(take(limiter))
         await asyncio.sleep(1)
-        cluster.limiter.kill()
+        await cluster.limiter.kill()
         await asyncio.sleep(1)
         assert not third.done()
         cluster.limiter.start()
@@ -122,7 +122,7 @@ def test_a_restarted_limiter_grants_nothing_before_it_has_learned_what_is_held()
         loop = asyncio.get_running_loop()
         holder, asker = Limiter(cluster.link("n1-w1"), name="n1-w1"), Limiter(cluster.link("n2-w1"), name="n2-w1")
         held = [await take(holder) for _ in range(2)]
-        cluster.limiter.kill()
+        await cluster.limiter.kill()
         cluster.limiter.start()
         waiting = asyncio.ensure_future(take(asker))
         await asyncio.sleep(20)
@@ -170,9 +170,9 @@ def test_a_killed_worker_releases_no_permit_and_records_nothing() -> None:
         await calling
         assert [event["call"] for event in cluster.events("lost")] == ["c0001"]
         assert not cluster.events("permit_released")
-        assert cluster.limiter.snapshot().in_use == 1  # type: ignore[union-attr] # it is alive
+        assert (await cluster.limiter.snapshot()).in_use == 1  # type: ignore[union-attr] # it is alive
         await asyncio.sleep(10)
-        assert cluster.limiter.snapshot().in_use == 0  # type: ignore[union-attr] # it is alive
+        assert (await cluster.limiter.snapshot()).in_use == 0  # type: ignore[union-attr] # it is alive
         assert len(cluster.events("expired")) == 1
 
     play(scene)
@@ -185,7 +185,7 @@ def test_a_paused_worker_loses_its_permits_and_gets_new_ones_afterwards() -> Non
         permit = await take(limiter)
         link.hold()
         await asyncio.sleep(10)
-        assert cluster.limiter.snapshot().in_use == 0  # type: ignore[union-attr] # it is alive
+        assert (await cluster.limiter.snapshot()).in_use == 0  # type: ignore[union-attr] # it is alive
         link.release()
         await give(permit)
         again = await take(limiter)

@@ -9,7 +9,7 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sandbox.executors.python import command
 from sfusion.harness.real.doctor import Plan, SandboxSettings, examine, throughput
-from sfusion.harness.real.doctor.examination import NullObserver
+from sfusion.harness.real.doctor.examination import Observer
 from sfusion.harness.real.doctor.knee import Point
 from sfusion.harness.real.doctor.throughput import Sweep, is_stable, pooled
 from tests.harness.real.doctor.servers import (
@@ -198,7 +198,7 @@ async def test_the_load_is_bounded_and_announced() -> None:
     announced: list[str] = []
     arrived: list[int] = []
 
-    class Watching(NullObserver):
+    class Watching(Observer):
         def announce(self, text: str) -> None:
             announced.append(text)
             arrived.append(sandbox.ledger.snapshot()["arrived"])

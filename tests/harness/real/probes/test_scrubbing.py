@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.real.drift.comparing import stable, steady
+from sfusion.harness.real.drift.comparing import steady
 from sfusion.harness.real.probes import Probe, ProbeAnswer, ProbeRequest, Scrubber, bundled_probes, recording_lines
 from sfusion.harness.real.probes.scrubbing import mask
 from sfusion.harness.real.probes.sending import scrubber_for
@@ -226,7 +226,6 @@ def test_scrubbing_is_idempotent(text: str) -> None:
 @example("localhost:80" * 8)
 def test_scrubbed_text_compares_equal_to_the_original(text: str) -> None:
     assert steady(mask(text)) == steady(text)
-    assert stable({"a": [mask(text)]}) == stable({"a": [text]})
 
 
 @pytest.mark.parametrize("secret", ["zqsecret1", "zq/a b+c=é&d", 'zq"quoted"', "zq\\back", "zq\nline"])

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from sfusion.harness.real.targets.starting import Terminated, signals_as_interrupts
+from sfusion.harness.real.targets.container import Terminated, signals_as_interrupts
 
 
 @pytest.fixture(autouse=True)

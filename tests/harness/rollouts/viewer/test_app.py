@@ -16,8 +16,8 @@ from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Collapsible, Input, Static
 
-from sfusion.harness.rollouts.viewer import lines as lines_module
 from sfusion.harness.rollouts.viewer import open_dump
+from sfusion.harness.rollouts.viewer import sample as sample_module
 from sfusion.harness.rollouts.viewer.app import ViewerApp
 from tests.harness.rollouts.viewer.dumps import record, write
 
@@ -196,7 +196,7 @@ async def test_g_selects_a_sample_by_number(opened: Opener) -> None:
 async def test_the_rest_of_a_long_file_is_indexed_in_the_background(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines_module, "_BLOCK", 2000)
+    monkeypatch.setattr(sample_module, "_BLOCK", 2000)
     async with opened(step_1=[record(f"question {i}") for i in range(400)]) as (app, pilot):
         assert len(app.samples.rows) == 400
         await settle(app, pilot, "end")

@@ -22,7 +22,7 @@ from sfusion.harness.rollouts.viewer import (
     read_sample,
     split_turns,
 )
-from sfusion.harness.rollouts.viewer import lines as lines_module
+from sfusion.harness.rollouts.viewer import sample as sample_module
 from tests.harness.rollouts.viewer.dumps import CALL, record, write
 
 
@@ -31,7 +31,7 @@ from tests.harness.rollouts.viewer.dumps import CALL, record, write
 def test_lines_are_found_whatever_the_block_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, text: str
 ) -> None:
-    monkeypatch.setattr(lines_module, "_BLOCK", block)
+    monkeypatch.setattr(sample_module, "_BLOCK", block)
     path = tmp_path / "1.jsonl"
     path.write_bytes(text.encode())
     index = LineIndex(path)
