@@ -28,7 +28,7 @@ from sfusion.harness.doctor.stdin_race import check_stdin_race
 from sfusion.harness.doctor.throughput import check_throughput
 from sfusion.harness.doctor.timeouts import check_default_timeout, check_run_timeout
 from sfusion.harness.errors import NotExamined, Vanished
-from sfusion_tools.sandbox.secrets import hide as hide_secrets
+from sfusion_tools.sandbox.endpoints import hide as hide_secrets
 
 
 @dataclass(frozen=True, slots=True)

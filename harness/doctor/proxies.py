@@ -7,8 +7,7 @@ from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.doctor.http import HttpAnswer, NoAnswer
 from sfusion.harness.doctor.proxy_env import proxy_of_requests
 from sfusion.harness.doctor.settings import Client
-from sfusion_tools.sandbox.endpoints import redact
-from sfusion_tools.sandbox.proxy import is_usable
+from sfusion_tools.sandbox.endpoints import is_usable, redact
 
 
 async def check_proxies(context: CheckContext) -> list[Finding]:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from sfusion.harness.doctor.settings import Client, SandboxSettings
-from sfusion_tools.sandbox.proxy import is_usable, proxy_for, proxy_variable
-from sfusion_tools.sandbox.secrets import SHORTEST_PASSWORD
+from sfusion_tools.sandbox.endpoints import SHORTEST_PASSWORD, is_usable, proxy_for, proxy_variable
 
 
 def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:

@@ -2,8 +2,7 @@
 
 from sfusion_tools.sandbox.client import SandboxClient
 from sfusion_tools.sandbox.fleet import Fleet
-from sfusion_tools.sandbox.languages import LANGUAGES
-from sfusion_tools.sandbox.program import Bounds, Program
+from sfusion_tools.sandbox.program import LANGUAGES, Bounds, Program
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.retry import RetryPolicy
 

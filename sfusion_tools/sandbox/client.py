@@ -18,16 +18,24 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.call_log import CallLog
-from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, route
+from sfusion_tools.sandbox.endpoints import (
+    base_urls,
+    hide,
+    is_placeholder,
+    is_usable,
+    proxy_for,
+    redact,
+    route,
+    secrets_of,
+)
 from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
 from sfusion_tools.sandbox.guard import GuardedCall
 from sfusion_tools.sandbox.program import Bounds, Program
-from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
-from sfusion_tools.sandbox.secrets import hide, secrets_of
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
-from sfusion_tools.sandbox.transport import Address, Answer, Transport, TransportError, chosen_transport
+from sfusion_tools.sandbox.transport import Address, HttpTransport, Response, TransportError
+from sfusion_tools.sandbox.transport_choice import chosen_transport
 from sfusion_tools.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -291,7 +299,7 @@ class SandboxClient:
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, transport: Transport, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
+    async def _send(self, transport: HttpTransport, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
         try:
             answer = await transport.send(sandbox.address, body, seconds, self._bounds.response_bytes)
         except TransportError as error:
@@ -299,7 +307,7 @@ class SandboxClient:
             return _Sent(reading, may_have_run=error.may_have_run, transient=error.transient)
         return self._parse(answer)
 
-    def _parse(self, answer: Answer) -> _Sent:
+    def _parse(self, answer: Response) -> _Sent:
         status, headers = answer.status, answer.headers
         if answer.whole or status != 200:  # the status decides; the body of a refusal only adds detail
             reading = read_answer(status, headers.get("Content-Type", ""), answer.body)

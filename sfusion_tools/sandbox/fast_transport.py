@@ -16,7 +16,7 @@ from aiohttp.http import HttpProcessingError
 
 from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.sandbox.public_transport import PublicTransport, read_body, route, unsent
-from sfusion_tools.sandbox.transport import Address, Answer
+from sfusion_tools.sandbox.transport import Address, Response
 
 TESTED = ((3, 14, 1), (3, 14, 5))
 """The first and the last version of aiohttp that all tests have passed with."""
@@ -53,7 +53,7 @@ class FastTransport(PublicTransport):
         super().__init__(deadlines)
         self._prepared = lru_cache(maxsize=64)(self._prepare)
 
-    async def _exchange(self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int) -> Answer:
+    async def _exchange(self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int) -> Response:
         request, head = self._prepared(address)
         try:
             connection = await self._connector.connect(request, [], connect)
@@ -84,7 +84,7 @@ class FastTransport(PublicTransport):
                 if waiting and not self.deadlines.loop.is_closed():
                     transport.abort()
                 connection.close()
-        return Answer(status, message.headers, text, whole)
+        return Response(status, message.headers, text, whole)
 
     def _prepare(self, address: Address) -> tuple[aiohttp.ClientRequest, bytes]:
         """Return what aiohttp's connector wants to know, and the head of each request up to the length of its body."""

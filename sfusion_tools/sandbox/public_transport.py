@@ -8,7 +8,7 @@ import os
 import re
 import select
 import socket
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property, lru_cache
@@ -22,20 +22,10 @@ from yarl import URL
 
 from sfusion_tools._version import __version__
 from sfusion_tools.deadlines import Deadlines, TimeLimit
+from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.endpoints import basic_auth, redact
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES
-from sfusion_tools.sandbox.transport import (
-    Address,
-    Answer,
-    BrokenAnswer,
-    ConnectionLost,
-    NotConnected,
-    NotHttp,
-    OutOfTime,
-    ProxyRefused,
-    Transport,
-    TransportError,
-)
+from sfusion_tools.sandbox.transport import Address, HttpTransport, Response, TransportError
 
 CONNECT_SECONDS = 10.0
 """Limit for connecting, or half an attempt's time if that is less, so that a slow connect is reported as such."""
@@ -66,7 +56,7 @@ class Route(NamedTuple):
     """The headers for the proxy, where it opens a tunnel."""
 
 
-class PublicTransport(Transport):
+class PublicTransport(HttpTransport):
     """Sends requests through a ClientSession; nothing is sent or read on a connection after an attempt has ended."""
 
     def __init__(self, deadlines: Deadlines) -> None:
@@ -77,7 +67,7 @@ class PublicTransport(Transport):
     def _session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(connector=self._connector, cookie_jar=aiohttp.DummyCookieJar())
 
-    async def send(self, address: Address, body: bytes, seconds: float, most: int) -> Answer:
+    async def send(self, address: Address, body: bytes, seconds: float, most: int) -> Response:
         connect = min(CONNECT_SECONDS, seconds / 2)
         self._in_use += 1
         try:
@@ -88,7 +78,7 @@ class PublicTransport(Transport):
         finally:
             self._in_use -= 1
 
-    async def _exchange(self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int) -> Answer:
+    async def _exchange(self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int) -> Response:
         target, headers, proxy, tunnel = route(address)
         used: list[asyncio.Transport] = []
         _used.set(used)
@@ -114,7 +104,7 @@ class PublicTransport(Transport):
                 if unsent(transport, len(body) if status != 200 else 0) and not self.deadlines.loop.is_closed():
                     transport.abort()
             used.clear()  # the context may live for long
-        return Answer(status, response.headers, text, whole)
+        return Response(status, response.headers, text, whole)
 
     async def aclose(self) -> None:
         await self._connector.close()
@@ -147,9 +137,12 @@ class _Connector(aiohttp.TCPConnector):
         while True:
             before = sockets.made
             connection = await super().connect(*args, **options)
-            if sockets.made != before or not _has_news(connection):
-                if connection.transport is not None and (used := _used.get(None)) is not None:
-                    used.append(connection.transport)
+            protocol, transport = connection.protocol, connection.transport
+            assert protocol is not None
+            # What came while nobody waited, and was perhaps not read yet, is no answer to this request.
+            if sockets.made != before or not (len(protocol) or _has_news(transport)):
+                if transport is not None and (used := _used.get(None)) is not None:
+                    used.append(transport)
                 return connection
             connection.close()
 
@@ -199,11 +192,9 @@ def unsent(transport: asyncio.Transport, of_failed: int) -> bool:
     return of_failed > _AT_ONCE and transport.get_extra_info("sslcontext") is not None
 
 
-def _has_news(connection: Any) -> bool:
-    """True if an answer has come, or there is something to read, or the end, that the loop has not seen yet."""
-    if isinstance(connection.protocol, Sized) and len(connection.protocol):
-        return True
-    sock = None if connection.transport is None else connection.transport.get_extra_info("socket")
+def _has_news(transport: asyncio.Transport | None) -> bool:
+    """True if there is something to read, or the end, that the loop has not seen yet."""
+    sock = None if transport is None else transport.get_extra_info("socket")
     if sock is None or not hasattr(select, "poll"):  # as on Windows
         return False
     poller = select.poll()
@@ -266,23 +257,27 @@ def _timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
 
 
 def our_error(error: Exception, address: Address, seconds: float, connect: float) -> TransportError:
-    """Return the error of ours for one of aiohttp or of the system."""
+    """Return our error for one of aiohttp or of the system."""
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return NotConnected(f"no connection to {address.label} within {connect:g} s")
+            return _not_connected(address, f" within {connect:g} s")
         case aiohttp.ClientConnectorError():
-            return NotConnected(f"no connection to {address.label}: {_reason(error)}")
+            return _not_connected(address, f": {_reason(error)}")
         case aiohttp.ClientHttpProxyError():
-            text = f"no connection to {address.label}: the proxy answered {error.status} {error.message}"
-            return ProxyRefused(text, transient=error.status in RETRIED_STATUSES)
+            again = error.status in RETRIED_STATUSES
+            return _not_connected(address, f": the proxy answered {error.status} {error.message}", transient=again)
         case TimeoutError():
-            return OutOfTime(f"no complete answer within {seconds:g} s")
+            return TransportError(Outcome.TRANSPORT_TIMEOUT, f"no complete answer within {seconds:g} s")
         case aiohttp.ClientConnectionError() | OSError():
-            return ConnectionLost(f"the connection was lost: {_reason(error)}")
+            return TransportError(Outcome.UNREACHABLE, f"the connection was lost: {_reason(error)}")
         case aiohttp.ClientPayloadError():
-            return BrokenAnswer(f"the answer broke off or is garbled: {_reason(error)}")
-        case _:
-            return NotHttp(f"not a valid HTTP response: {_reason(error)}")
+            return TransportError(Outcome.BAD_RESPONSE, f"the answer broke off or is garbled: {_reason(error)}")
+    return TransportError(Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}", transient=False)
+
+
+def _not_connected(address: Address, why: str, *, transient: bool = True) -> TransportError:
+    text = f"no connection to {address.label}{why}"
+    return TransportError(Outcome.UNREACHABLE, text, may_have_run=False, transient=transient)
 
 
 def _reason(error: BaseException) -> str:

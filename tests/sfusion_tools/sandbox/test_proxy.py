@@ -9,7 +9,7 @@ import pytest
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Program, RetryPolicy
-from sfusion_tools.sandbox.proxy import is_usable, proxy_for
+from sfusion_tools.sandbox.endpoints import is_usable, proxy_for
 from sfusion_tools.sandbox.public_transport import route
 from sfusion_tools.sandbox.transport import Address
 from tests.ports import closed_port

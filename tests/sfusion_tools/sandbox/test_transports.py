@@ -22,11 +22,11 @@ from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
-from sfusion_tools.sandbox import Program, RetryPolicy, fast_transport
-from sfusion_tools.sandbox import transport as transport_module
+from sfusion_tools.sandbox import Program, RetryPolicy, fast_transport, transport_choice
 from sfusion_tools.sandbox.fast_transport import FastTransport
 from sfusion_tools.sandbox.public_transport import PublicTransport, _Sockets, our_error
-from sfusion_tools.sandbox.transport import SWITCH, Address, TransportError, chosen_transport
+from sfusion_tools.sandbox.transport import Address, TransportError
+from sfusion_tools.sandbox.transport_choice import SWITCH, chosen_transport
 from tests.sfusion_tools.sandbox.helpers import (
     RawServer,
     answering,
@@ -55,6 +55,10 @@ def address(url: str, proxy: str | None = None, headers: tuple[tuple[str, str], 
     return Address(url, "the sandbox", proxy, headers)
 
 
+def _facts(error: TransportError) -> Any:
+    return str(error), error.outcome, error.may_have_run, error.transient
+
+
 async def ours(where: Address, body: bytes = b"{}") -> Any:
     """Return status, headers and body of an answer, or the error instead of it."""
     transport = chosen_transport()(Deadlines.of(runtime.scope()))
@@ -62,7 +66,7 @@ async def ours(where: Address, body: bytes = b"{}") -> Any:
         received = await transport.send(where, body, 30.0, MOST)
         return received.status, received.headers, received.body
     except TransportError as error:
-        return type(error), str(error)
+        return _facts(error)
     finally:
         await transport.aclose()
 
@@ -77,8 +81,7 @@ async def aiohttps(where: Address, body: bytes = b"{}") -> Any:
         ) as answer:
             return answer.status, answer.headers, await answer.read()
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        mapped = our_error(error, where, 30.0, 10.0)
-        return type(mapped), str(mapped)
+        return _facts(our_error(error, where, 30.0, 10.0))
     finally:
         await session.close()
 
@@ -362,9 +365,9 @@ def test_the_fast_transport_is_the_default_where_it_was_tested(monkeypatch):
 def undecided(monkeypatch):
     """Nothing is forced, and nothing was found out yet."""
     monkeypatch.delenv(SWITCH)
-    transport_module._fast_transport.cache_clear()
+    transport_choice._fast_transport.cache_clear()
     yield
-    transport_module._fast_transport.cache_clear()
+    transport_choice._fast_transport.cache_clear()
 
 
 @pytest.mark.parametrize("version", ["3.14.0", "3.14.99", "3.15.0", "4.0.0a1", "3.14.2rc1"])
