@@ -92,17 +92,12 @@ class Journal:
         return cls(header, events)
 
 
-def _line_encoder() -> Callable[[Any], str]:
-    """The encoder of the lines. ``JSONEncoder.encode`` makes the C part of itself anew for every value."""
-    ordinary = json.JSONEncoder(separators=(",", ":"))
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return lambda record: ordinary.encode(record) + "\n"
-    encode = make(None, ordinary.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True)
-    return lambda record: "".join((*encode(record, 0), "\n"))
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-encode_line = _line_encoder()
+def encode_line(record: Any) -> str:
+    """Return a record as a line of a journal."""
+    return _encode(record) + "\n"
 
 
 def _checked_header(record: Any, path: Path) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 from sfusion.harness.errors import MissingWorld
@@ -201,14 +202,12 @@ def inherited_path() -> Iterator[None]:
 
 def _without_dashboard() -> AbstractContextManager[None]:
     """Ray starts the server of its dashboard even with ``include_dashboard=False``; nothing here asks it anything."""
-    from ray._private.node import Node
-
-    return _private_replaced(Node, "start_api_server", lambda _: lambda *_, **__: None)
+    node = getattr(_private("node"), "Node", None)
+    return _replaced(node, "start_api_server", lambda _: lambda *_, **__: None)
 
 
 def slow_start_allowed() -> AbstractContextManager[None]:
     """Keep asking for a node that is being started: Ray gives up after 30 s, and its agents can be slow to import."""
-    from ray._private import services
 
     def patient(ask: Callable[..., Any]) -> Callable[..., Any]:
         def get_node(*args: Any, **options: Any) -> Any:
@@ -223,12 +222,19 @@ def slow_start_allowed() -> AbstractContextManager[None]:
 
         return get_node
 
-    return _private_replaced(services, "get_node", patient)
+    return _replaced(_private("services"), "get_node", patient)
+
+
+def _private(module: str) -> Any:
+    """Return a private module of Ray's, None if it is gone."""
+    with suppress(ImportError):
+        return importlib.import_module(f"ray._private.{module}")
+    return None
 
 
 @contextmanager
-def _private_replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace a function of Ray's that is private, so it may be gone one day."""
+def _replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace a function of Ray's if it is there."""
     original = getattr(owner, name, None)
     if original is None:
         yield
@@ -257,8 +263,8 @@ async def unscheduled_actors() -> str:
 
 def _unscheduled_actors() -> str:
     import ray
-    from ray._private.state import actors  # the public API needs Ray's dashboard
 
+    actors = getattr(_private("state"), "actors", dict)  # the public API needs Ray's dashboard
     job = ray.get_runtime_context().get_job_id()
     pending = [one for one in actors().values() if one["State"] == "PENDING_CREATION" and one["JobID"] == job]
     if not pending:
@@ -286,19 +292,16 @@ class _Quiet:
     """Keeps Ray's messages about dying nodes off the terminal: they are killed on purpose."""
 
     def __init__(self) -> None:
-        import ray._private.worker
-
-        self._worker: Any = ray._private.worker
-        self._printed = getattr(self._worker, "print_to_stdstream", None)
         self._logger = logging.getLogger("ray")
         self._level = self._logger.level
         self._logger.setLevel(logging.ERROR)
-        if self._printed is not None:
-            self._worker.print_to_stdstream = lambda *_, **__: None
+        self._silence = ExitStack()
+        self._silence.enter_context(
+            _replaced(_private("worker"), "print_to_stdstream", lambda _: lambda *_, **__: None)
+        )
 
     def restore(self) -> None:
-        if self._printed is not None:
-            self._worker.print_to_stdstream = self._printed
+        self._silence.close()
         self._logger.setLevel(self._level)
 
 

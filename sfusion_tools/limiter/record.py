@@ -7,14 +7,18 @@ has no public store that outlives every actor, and an actor that only stored thi
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
+from ray.experimental import internal_kv
 
 from sfusion_tools.limiter.succession import LimiterRecord
+
+logger = logging.getLogger(__name__)
 
 _NAMESPACE = b"sfusion:limiter"
 
@@ -62,13 +66,29 @@ class RecordStore:
 
 
 def _get(key: str) -> Any:
-    found = _internal_kv_get(key.encode(), namespace=_NAMESPACE)
+    found = _store("get", key.encode())
     return json.loads(found) if found else None
 
 
 def _put(key: str, value: object) -> None:
-    _internal_kv_put(key.encode(), json.dumps(value).encode(), overwrite=True, namespace=_NAMESPACE)
+    _store("put", key.encode(), json.dumps(value).encode(), overwrite=True)
 
 
 def _delete(key: str) -> None:
-    _internal_kv_del(key.encode(), namespace=_NAMESPACE)
+    _store("del", key.encode())
+
+
+def _store(action: str, *arguments: bytes, **options: bool) -> Any:
+    function = getattr(internal_kv, f"_internal_kv_{action}", None)
+    if function is None:
+        _warn_once()
+        return None
+    return function(*arguments, namespace=_NAMESPACE, **options)
+
+
+@cache
+def _warn_once() -> None:
+    logger.warning(
+        "this Ray has no key-value store for us: a limiter that takes over from a lost one learns of permits only from "
+        "the clients that still hold them"
+    )
