@@ -145,7 +145,7 @@ class Connection(web.RequestHandler):
         passed = self._requests.pass_on(data)
         if data and not passed:
             return  # without data, aiohttp asks for requests that it has not parsed yet
-        messages = getattr(self, "_messages", ())
+        messages: Any = getattr(self, "_messages", ())
         before = len(messages)
         super().data_received(passed)
         if len(messages) > before:

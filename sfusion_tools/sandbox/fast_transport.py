@@ -6,9 +6,10 @@ needs names of aiohttp that are not public, so it is used only with the versions
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -51,7 +52,7 @@ class FastTransport(PublicTransport):
 
     def __init__(self, deadlines: Deadlines) -> None:
         super().__init__(deadlines)
-        self._prepared = lru_cache(maxsize=64)(self._prepare)
+        self._prepared = lru_cache(maxsize=64)(partial(_prepare, deadlines.loop))
 
     async def _exchange(self, address: Address, body: bytes, connect: aiohttp.ClientTimeout, most: int) -> Response:
         request, head = self._prepared(address)
@@ -86,12 +87,11 @@ class FastTransport(PublicTransport):
                 connection.close()
         return Response(status, message.headers, text, whole)
 
-    def _prepare(self, address: Address) -> tuple[aiohttp.ClientRequest, bytes]:
-        """Return what aiohttp's connector wants to know, and the head of each request up to the length of its body."""
-        target, headers, proxy, tunnel = route(address)
-        request = aiohttp.ClientRequest(
-            "POST", target, headers=headers, loop=self.deadlines.loop, proxy=proxy, proxy_headers=tunnel
-        )
-        path = str(request.url) if proxy is not None and target.scheme == "http" else request.url.raw_path_qs
-        lines = [f"{name}: {value}" for name, value in request.headers.items() if name.lower() != "content-length"]
-        return request, "\r\n".join([f"POST {path} HTTP/1.1", *lines, "Content-Length: "]).encode()
+
+def _prepare(loop: asyncio.AbstractEventLoop, address: Address) -> tuple[aiohttp.ClientRequest, bytes]:
+    """Return what aiohttp's connector wants to know, and the head of each request up to the length of its body."""
+    target, headers, proxy, tunnel = route(address)
+    request = aiohttp.ClientRequest("POST", target, headers=headers, loop=loop, proxy=proxy, proxy_headers=tunnel)
+    path = str(request.url) if proxy is not None and target.scheme == "http" else request.url.raw_path_qs
+    lines = [f"{name}: {value}" for name, value in request.headers.items() if name.lower() != "content-length"]
+    return request, "\r\n".join([f"POST {path} HTTP/1.1", *lines, "Content-Length: "]).encode()

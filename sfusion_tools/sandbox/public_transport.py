@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -44,16 +44,6 @@ _AT_ONCE = 2**16
 """Bytes of a body that the kernel has room for when nothing else waits to be sent."""
 _LENGTH, _ENCODING = istr("Content-Length"), istr("Content-Encoding")
 _URL = re.compile(r"\w+://[^\s'\"]+")
-
-
-class Route(NamedTuple):
-    """What the requests to an address have in common."""
-
-    target: URL
-    headers: CIMultiDict[str]
-    proxy: URL | None
-    tunnel: CIMultiDict[str]
-    """The headers for the proxy, where it opens a tunnel."""
 
 
 class PublicTransport(HttpTransport):
@@ -203,7 +193,8 @@ def _has_news(transport: asyncio.Transport | None) -> bool:
 
 
 @lru_cache(maxsize=64)
-def route(address: Address) -> Route:
+def route(address: Address) -> tuple[URL, CIMultiDict[str], URL | None, CIMultiDict[str]]:
+    """Return what the requests to an address share: target, headers, proxy, and the headers for a tunnel."""
     headers = CIMultiDict(_HEADERS)
     for name, value in address.headers:
         headers[name] = value
@@ -226,7 +217,7 @@ def route(address: Address) -> Route:
             tunnel["Proxy-Authorization"] = login
             if target.scheme == "http":
                 headers["Proxy-Authorization"] = login
-    return Route(target, headers, proxy, tunnel)
+    return target, headers, proxy, tunnel
 
 
 async def read_body(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple, Self
-from weakref import ref
+from weakref import WeakSet
 
 from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.outcome import Outcome
@@ -50,7 +50,7 @@ class HttpTransport(LoopResource):
     def __init__(self, deadlines: Deadlines) -> None:
         self.deadlines = deadlines
         self._in_use = 0
-        self._users: dict[int, ref[object]] = {}
+        self._users: WeakSet[object] = WeakSet()
 
     async def send(self, address: Address, body: bytes, seconds: float, most: int) -> Response:
         """Post a body and return the answer, with about ``most`` bytes at most; raise nothing but TransportErrors."""
@@ -60,9 +60,7 @@ class HttpTransport(LoopResource):
     def of(cls, scope: LoopScope, user: object) -> Self:
         """Return the loop's transport, opened on first use; it stays open at least until the user leaves."""
         transport = scope.get(cls, lambda: cls(Deadlines.of(scope)))
-        users, number = transport._users, id(user)
-        if number not in users:
-            users[number] = ref(user, lambda _: users.pop(number, None))
+        transport._users.add(user)
         return transport
 
     @classmethod
@@ -71,7 +69,7 @@ class HttpTransport(LoopResource):
         transport = dict(scope.items()).get(cls)
         if not isinstance(transport, cls):
             return
-        transport._users.pop(id(user), None)
+        transport._users.discard(user)
         if not transport._users and not transport._in_use:
             scope.drop(transport)
             await transport.aclose()

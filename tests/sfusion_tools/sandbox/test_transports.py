@@ -357,7 +357,9 @@ def test_a_descriptor_that_became_another_file_is_not_closed(tmp_path):
 
 def test_the_fast_transport_is_the_default_where_it_was_tested(monkeypatch):
     monkeypatch.delenv(SWITCH)
-    assert fast_transport.untested() == fast_transport.missing() == ""
+    if untested := fast_transport.untested():
+        pytest.skip(untested)
+    assert fast_transport.missing() == ""
     assert chosen_transport() is FastTransport
 
 
