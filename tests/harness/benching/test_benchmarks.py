@@ -141,7 +141,8 @@ def test_quick_run_prints_a_table_and_judges_nothing(tmp_path: Path) -> None:
     assert "Too few rounds to judge the goals" in output
     document = json.loads(file.read_text())
     assert [one["benchmark"] for one in document["benchmarks"]] == ["call-local"]
-    (ratio,) = document["benchmarks"][0]["ratios"]
+    ratio, public = document["benchmarks"][0]["ratios"]
+    assert public["baseline"] == PUBLIC
     assert (ratio["baseline"], ratio["at_least"]) == (FLOOR, 0.7)
 
 
