@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import aiohttp
 
 from benchmarks.benchmark import Contest, in_turn, repeat
 from benchmarks.figures import OURS
 from benchmarks.ground import Ground
+from sfusion_tools.sandbox.transport_choice import SWITCH
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 Call = Callable[[], Awaitable[object]]
 
 FLOOR, DESIGN, VERL = "plain aiohttp", "original design", "verl 0.7.1"
+PUBLIC = "ours, public transport"
+"""The same tool with SFUSION_TRANSPORT=public."""
 CODE = "print(1 + 2)"
 _names = itertools.count(1)
 
@@ -54,21 +59,24 @@ class Calls:
                 from sfusion_tools.limiter.ray_limiter import remove
 
                 stack.callback(remove, name)
-            tool = SandboxFusionTool(
-                {
-                    "sandbox_fusion_url": url.replace("/run_code", ""),
-                    "rate_limit": self.limit,
-                    "limiter": "local" if no_ray else "ray",
-                    "limiter_name": name,
-                }
-            )
+            config = {
+                "sandbox_fusion_url": url.replace("/run_code", ""),
+                "rate_limit": self.limit,
+                "limiter": "local" if no_ray else "ray",
+                "limiter_name": name,
+            }
+            tool = SandboxFusionTool(config)
+            with mock.patch.dict(os.environ, {SWITCH: "public"}):
+                public = SandboxFusionTool(config)
             stack.callback(lambda: runner.run(tool.aclose()))
+            stack.callback(lambda: runner.run(public.aclose()))
             session = runner.run(_session())
             stack.callback(lambda: runner.run(session.close()))
             full = ground.size(self.calls, 2)
             few = max(2, full // 32)
             calls[OURS] = (lambda: _ours(tool)), full
             calls[FLOOR] = _floor(session, url, self.limit), full
+            calls[PUBLIC] = (lambda: _ours(public)), full
             if self.ray and no_ray:
                 missing["limiter of a Ray cluster"] = f"{no_ray}; the limiter is that of this process"
             if self.ray and not self.alone:

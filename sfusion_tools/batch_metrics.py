@@ -10,7 +10,7 @@ from typing import Any
 from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutMetrics
 from sfusion_tools.sandbox import CallResult
-from sfusion_tools.sandbox.trajectory import EXTRAS, KEY, MEASURED
+from sfusion_tools.sandbox.tool import EXTRAS, KEY, MEASURED
 
 _RAISED = "raised"
 """A call whose tool raised, which is never an outcome."""

@@ -119,7 +119,15 @@ _LONGEST_HEAD = 256 * 1024
 
 
 class _AlreadySent(web.StreamResponse):
-    """Tells aiohttp that it has nothing to send."""
+    """Tells aiohttp that it has nothing to send, and whether the connection lives on."""
+
+    def __init__(self, keep_alive: bool) -> None:
+        super().__init__()
+        self._stays_open = keep_alive
+
+    @property
+    def keep_alive(self) -> bool:
+        return self._stays_open
 
     async def prepare(self, request: web.BaseRequest) -> None:
         pass
@@ -130,13 +138,7 @@ class _AlreadySent(web.StreamResponse):
 
 def already_sent(*, keep_alive: bool) -> web.StreamResponse:
     """A response whose bytes were written to the transport directly."""
-    response = _AlreadySent()
-    # aiohttp reads this only to decide whether the connection lives on.
-    if not keep_alive:
-        response.force_close()
-    else:
-        response._keep_alive = True
-    return response
+    return _AlreadySent(keep_alive)
 
 
 def is_readable(sock: socket.socket) -> bool:
@@ -193,7 +195,7 @@ class Connection(web.RequestHandler):
         try:
             await super().start()
         except TypeError:
-            if self._request_factory is not None:
+            if getattr(self, "_request_factory", True) is not None:
                 raise
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -207,7 +209,7 @@ class Connection(web.RequestHandler):
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp never keeps the connection
         """Keep a half-closed connection for the answer to a GET, for which uvicorn is fast enough."""
         self.half_closed = True
-        waiting = [message for message, _ in self._messages]
+        waiting = [message for message, _ in getattr(self, "_messages", ())]
         return any(getattr(message, "method", None) in ("GET", "HEAD") for message in [*waiting, self.message])
 
     def data_received(self, data: bytes) -> None:
@@ -222,7 +224,7 @@ class Connection(web.RequestHandler):
         passed = self._requests.pass_on(data)
         if data and not passed:
             return  # without data, aiohttp asks for requests that it has not parsed yet
-        messages = self._messages
+        messages: Any = getattr(self, "_messages", ())
         before = len(messages)
         super().data_received(passed)
         if len(messages) > before:

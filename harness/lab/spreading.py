@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.resource_tracker import ensure_running
@@ -131,8 +131,8 @@ class _Processes:
     def hang_up(self) -> None:
         """Let the reader of results see their end: a process that was killed may have written half of one."""
         for pool in self._pools:
-            results: Any = pool._result_queue
-            results._writer.close()
+            with suppress(AttributeError):
+                pool._result_queue._writer.close()  # type: ignore[attr-defined]
 
     def close(self) -> None:
         for pool in self._pools:

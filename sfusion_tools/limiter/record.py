@@ -8,13 +8,17 @@ together with the limiter.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from sfusion_tools.limiter.messages import Batch
 from sfusion_tools.limiter.settings import LimiterSettings
+
+logger = logging.getLogger(__name__)
 
 _NAMESPACE = b"sfusion:limiter"
 
@@ -106,11 +110,26 @@ class RecordStore:
             self._delete(key)
 
     def _get(self, key: str) -> Any:
-        found = self._kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
+        found = self._store("get", key.encode())
         return json.loads(found) if found else None
 
     def _put(self, key: str, value: object) -> None:
-        self._kv._internal_kv_put(key.encode(), json.dumps(value).encode(), overwrite=True, namespace=_NAMESPACE)
+        self._store("put", key.encode(), json.dumps(value).encode(), overwrite=True)
 
     def _delete(self, key: str) -> None:
-        self._kv._internal_kv_del(key.encode(), namespace=_NAMESPACE)
+        self._store("del", key.encode())
+
+    def _store(self, action: str, *arguments: bytes, **options: bool) -> Any:
+        function = getattr(self._kv, f"_internal_kv_{action}", None)
+        if function is None:
+            _warn_once()
+            return None
+        return function(*arguments, namespace=_NAMESPACE, **options)
+
+
+@cache
+def _warn_once() -> None:
+    logger.warning(
+        "this Ray has no key-value store for us: a limiter that takes over from a lost one learns of permits only from "
+        "the clients that still hold them"
+    )

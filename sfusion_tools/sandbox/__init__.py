@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from sfusion_tools.record import Attempt
     from sfusion_tools.sandbox.client import SandboxClient
     from sfusion_tools.sandbox.fleet import Fleet
-    from sfusion_tools.sandbox.languages import LANGUAGES
-    from sfusion_tools.sandbox.program import Bounds, Program
+    from sfusion_tools.sandbox.program import LANGUAGES, Bounds, Program
     from sfusion_tools.sandbox.result import CallResult
     from sfusion_tools.sandbox.retry import RetryPolicy
 
@@ -26,8 +25,7 @@ __getattr__ = on_first_use(
         "sfusion_tools.record": ["Attempt"],
         "sfusion_tools.sandbox.client": ["SandboxClient"],
         "sfusion_tools.sandbox.fleet": ["Fleet"],
-        "sfusion_tools.sandbox.languages": ["LANGUAGES"],
-        "sfusion_tools.sandbox.program": ["Bounds", "Program"],
+        "sfusion_tools.sandbox.program": ["LANGUAGES", "Bounds", "Program"],
         "sfusion_tools.sandbox.result": ["CallResult"],
         "sfusion_tools.sandbox.retry": ["RetryPolicy"],
     },

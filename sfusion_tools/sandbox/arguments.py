@@ -9,8 +9,7 @@ from typing import Any
 
 from sfusion_tools.errors import near
 from sfusion_tools.sandbox.config import SandboxToolConfig
-from sfusion_tools.sandbox.languages import RUNNABLE
-from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.program import RUNNABLE, Program
 from sfusion_tools.schemas import OpenAIFunctionParametersSchema
 
 _EXAMPLE = 'call it with an object such as {"code": "print(1 + 1)"}'

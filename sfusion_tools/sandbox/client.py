@@ -6,16 +6,11 @@ import asyncio
 import logging
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
-
-import aiohttp
-from yarl import URL
 
 from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter
@@ -24,27 +19,30 @@ from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.call_log import CallLog
-from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, route
+from sfusion_tools.sandbox.endpoints import (
+    base_urls,
+    hide,
+    is_placeholder,
+    is_usable,
+    proxy_for,
+    redact,
+    route,
+    secrets_of,
+)
 from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
 from sfusion_tools.sandbox.guard import GuardedCall
 from sfusion_tools.sandbox.program import Bounds, Program
-from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
-from sfusion_tools.sandbox.secrets import hide, secrets_of
-from sfusion_tools.sandbox.session import Address, HttpSession, Response
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
+from sfusion_tools.sandbox.transport import Address, HttpTransport, Response, TransportError
+from sfusion_tools.sandbox.transport_choice import chosen_transport
 from sfusion_tools.wording import counted
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 10.0
-"""Limit for connecting, or half an attempt's time if that is less, so that a slow connect is reported as such."""
-
 _MOMENT = 0.001
 """Seconds that are too few to do anything in."""
-
-_URL = re.compile(r"\w+://[^\s'\"]+")
 
 Event = Callable[[str, dict[str, Any]], None]
 
@@ -70,8 +68,6 @@ _BROKEN_OFF = _Sent(Reading(Outcome.CANCELLED))
 
 @dataclass(frozen=True, slots=True)
 class _Sandbox:
-    label: str
-    """The redacted URL."""
     address: Address
     proxy: str | None
     """The redacted URL of the proxy."""
@@ -110,19 +106,18 @@ class SandboxClient:
         self._fleet = fleet
         self._guard = guard
         self._call_log = call_log
+        self._transport = chosen_transport()
         self._sandboxes: dict[str, _Sandbox] = {}
         for url in self._urls:
             proxy = _proxy(url) if trust_proxy_env else None
             sandbox = self._sandboxes[url] = _Sandbox(
-                redact(url),
-                Address(URL(route(url, "run_code")), proxy, tuple(self._headers.items())),
+                Address(route(url, "run_code"), redact(url), proxy, tuple(self._headers.items())),
                 None if proxy is None else redact(proxy),
                 secrets_of(url, self._headers),
             )
             if is_placeholder(url):
-                logger.warning(
-                    "%s looks like a placeholder that was never filled in; every call will fail", sandbox.label
-                )
+                label = sandbox.address.label
+                logger.warning("%s looks like a placeholder that was never filled in; every call will fail", label)
 
     async def run(
         self, program: Program, *, call_id: str | None = None, result: CallResult | None = None
@@ -181,7 +176,7 @@ class SandboxClient:
 
     async def aclose(self) -> None:
         """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""
-        await HttpSession.leave(runtime.scope(), self)
+        await self._transport.leave(runtime.scope(), self)
 
     async def _retry_until_done(self, program: Program, result: CallResult, started: float) -> Reading:
         attempt_seconds, left = self._bounds.of(program)
@@ -262,13 +257,11 @@ class SandboxClient:
                     sandbox = self._sandboxes[slot.endpoint.url]
                     result.proxy = sandbox.proxy
                     if watched:
-                        self._emit("attempt_started", result, attempt=number, endpoint=sandbox.label)
-                    session = HttpSession.of(scope, self)
-                    session.in_use += 1
+                        self._emit("attempt_started", result, attempt=number, endpoint=sandbox.address.label)
+                    transport = self._transport.of(scope, self)
                     try:
-                        sent = await self._send(session, sandbox, body, min(seconds, end - began))
+                        sent = await self._send(transport, sandbox, body, min(seconds, end - began))
                     finally:
-                        session.in_use -= 1
                         ended = loop.time()
                     if sent.reading.outcome.is_from_program:
                         slot.report(ended, Health.ANSWERED)
@@ -288,7 +281,7 @@ class SandboxClient:
                     self._emit("permit_released", result, attempt=number, permit=permit.id)
                 attempt = Attempt(
                     number,
-                    sandbox.label,
+                    sandbox.address.label,
                     sent.reading.outcome,
                     sent.status,
                     sent.reading.message,
@@ -307,32 +300,13 @@ class SandboxClient:
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, session: HttpSession, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
-        connect = min(CONNECT_SECONDS, seconds / 2)
+    async def _send(self, transport: HttpTransport, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
         try:
-            async with asyncio.timeout(seconds):
-                timeout = _connect_timeout(connect, sandbox.proxy is not None)
-                return self._parse(await session.post(sandbox.address, body, timeout, self._bounds.response_bytes))
-        except aiohttp.ConnectionTimeoutError:
-            text = f"no connection to {sandbox.label} within {connect:g} s"
-            return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
-        except aiohttp.ClientConnectorError as error:
-            text = f"no connection to {sandbox.label}: {_reason(error)}"
-            return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
-        except aiohttp.ClientHttpProxyError as error:
-            text = f"no connection to {sandbox.label}: the proxy answered {error.status} {error.message}"
-            transient = error.status in RETRIED_STATUSES
-            return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=transient)
-        except TimeoutError:
-            text = f"no complete answer within {seconds:g} s"
-            return _Sent(Reading(Outcome.TRANSPORT_TIMEOUT, text), transient=True)
-        except (aiohttp.ClientConnectionError, OSError) as error:
-            return _Sent(Reading(Outcome.UNREACHABLE, f"the connection was lost: {_reason(error)}"), transient=True)
-        except aiohttp.ClientPayloadError as error:
-            text = f"the answer broke off or is garbled: {_reason(error)}"
-            return _Sent(Reading(Outcome.BAD_RESPONSE, text), transient=True)
-        except (aiohttp.ClientError, ValueError) as error:
-            return _Sent(Reading(Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}"))
+            answer = await transport.send(sandbox.address, body, seconds, self._bounds.response_bytes)
+        except TransportError as error:
+            reading = Reading(error.outcome, str(error))
+            return _Sent(reading, may_have_run=error.may_have_run, transient=error.transient)
+        return self._parse(answer)
 
     def _parse(self, answer: Response) -> _Sent:
         status, headers = answer.status, answer.headers
@@ -353,12 +327,6 @@ class SandboxClient:
             if not self._event_failed:
                 self._event_failed = True
                 logger.exception("on_event raised at %r; calls go on, and this is logged only once", event)
-
-
-@lru_cache(maxsize=64)
-def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
-    # Behind a proxy, connecting is more than opening a socket; without one, use the cheaper timer.
-    return aiohttp.ClientTimeout(total=None, **{"connect" if proxied else "sock_connect": seconds})
 
 
 _UNLIMITED = nullcontext()
@@ -385,9 +353,3 @@ def _proxy(url: str) -> str | None:
         return None
     logger.warning("requests to %s go through the proxy %s of the environment", redact(url), redact(proxy))
     return proxy
-
-
-def _reason(error: BaseException) -> str:
-    # aiohttp quotes the URL, which may contain a password or a token.
-    text = _URL.sub(lambda found: redact(found[0]), str(error))
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,8 +14,7 @@ from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT, Share
 from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.guard import GuardSettings
-from sfusion_tools.sandbox.languages import LANGUAGES, RUNNABLE
-from sfusion_tools.sandbox.program import Bounds
+from sfusion_tools.sandbox.program import LANGUAGES, RUNNABLE, Bounds
 from sfusion_tools.sandbox.retry import RetryPolicy
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -1,19 +1,27 @@
-"""The addresses of sandboxes."""
+"""The addresses of sandboxes: what of them must never be shown, and which proxy the environment sets for them. Pure."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import re
-from collections.abc import Sequence
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from collections.abc import Mapping, Sequence
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 from sfusion_tools.errors import ConfigError
+from sfusion_tools.hosts import is_this_machine
 
 _UNREADABLE = "<unreadable URL>"
 _ROUTES = re.compile(r"(.*?)((?:/run_code|/run_jupyter|/v1/ping)*/*)", re.DOTALL)
 _REDACTED = re.compile(r"/\*\*\*-[0-9a-f]{4}")
 _PLACEHOLDER = re.compile(r"^x{3,}|\*{2,}|^<|^your[-_.]|\$\{|(^|\.)example(\.(com|org|net))?$", re.IGNORECASE)
+SHORTEST_PASSWORD, SHORTEST_TOKEN = 4, 8
+"""Shorter ones are not masked in texts: they would hide half of every sentence."""
+
+_PLAIN_HEADERS = frozenset({"accept", "content-type", "user-agent"})
+_WORD = re.compile(r"[a-z_-]+")
+"""A part of a path that may be a plain word is not masked in texts either."""
 
 
 def normalise_url(url: object) -> str:
@@ -86,3 +94,79 @@ def base_urls(urls: str | Sequence[str]) -> tuple[str, ...]:
     if not urls:
         raise ConfigError("sandbox_fusion_url is an empty list; give at least one address")
     return tuple(dict.fromkeys(normalise_url(url) for url in ([urls] if isinstance(urls, str) else urls)))
+
+
+def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
+    """Return passwords and tokens of a URL that can be read, and header values; the longest first."""
+    parts = urlsplit(url.strip())
+    values = [value for name, value in headers.items() if name.lower() not in _PLAIN_HEADERS]
+    tokens = {*values, *(value for _, value in parse_qsl(parts.query))}
+    tokens |= {part.partition("=")[2] for part in parts.query.split("&")}
+    tokens |= {part for part in parts.path.split("/") if not _WORD.fullmatch(part)}
+    # "Bearer abc": the second word alone is as secret as the whole value.
+    tokens |= {word for value in values for word in value.split()[1:]}
+    if not parts.password:
+        tokens.add(parts.username or "")  # a token instead of a user name
+    found = {word for word in tokens if len(word) >= SHORTEST_TOKEN}
+    if len(parts.password or "") >= SHORTEST_PASSWORD:
+        found.add(parts.password or "")
+        found.add((basic_auth(parts) or "").removeprefix("Basic "))
+    return sorted(found | {unquote(word) for word in found}, key=len, reverse=True)
+
+
+def hide(text: str, secrets: Sequence[str]) -> str:
+    """Replace secrets in a text."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
+    """Return the proxy that the environment sets for this URL; None for loopback and for hosts in NO_PROXY."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if is_this_machine(host) or _exempt(host, port, proxy_variable(environ, "no_proxy")):
+        return None
+    proxy = proxy_variable(environ, f"{parts.scheme}_proxy") or proxy_variable(environ, "all_proxy")
+    if not proxy:
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def is_usable(proxy: str) -> bool:
+    """True for HTTP and HTTPS proxies; False for SOCKS and for values that are not URLs."""
+    try:
+        parts = urlsplit(proxy)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def proxy_variable(environ: Mapping[str, str], name: str) -> str:
+    """Look up a variable in lower case, then in upper case."""
+    return (environ.get(name) or environ.get(name.upper()) or "").strip()
+
+
+def _exempt(host: str, port: int, no_proxy: str) -> bool:
+    for entry in re.split(r"[,\s]+", no_proxy.lower()):
+        if not entry:
+            continue
+        if entry == "*":
+            return True
+        name, _, wanted_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
+        if wanted_port and wanted_port != str(port):
+            continue
+        if _in_network(host, name):
+            return True
+        name = name.removeprefix("*").lstrip(".")
+        if host == name or host.endswith(f".{name}"):
+            return True
+    return False
+
+
+def _in_network(host: str, entry: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False

@@ -6,8 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal, get_args
 
-from sfusion_tools.sandbox.languages import COMPILED
+Compiled = Literal[
+    "cpp", "go", "go_test", "java", "csharp", "rust", "cuda", "D_ut", "scala", "kotlin_script", "verilog",
+    "typescript", "swift", "junit",
+]  # fmt: skip
+Interpreted = Literal[
+    "python", "nodejs", "php", "bash", "sql", "lua", "R", "perl", "ruby", "julia", "pytest", "jest", "python_gpu",
+    "lean", "racket",
+]  # fmt: skip
+
+COMPILED: frozenset[str] = frozenset(get_args(Compiled))
+"""Languages with a compile step, which gets its own time on top of the program's."""
+LANGUAGES: frozenset[str] = COMPILED | frozenset(get_args(Interpreted))
+RUNNABLE = LANGUAGES - {"sql"}
+"""What a model may choose. Servers accept `sql` but have no runner for it: the SandboxError would hide a failure."""
 
 
 @dataclass(slots=True)

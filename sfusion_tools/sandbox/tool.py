@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,18 @@ from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text, plain
-from sfusion_tools.sandbox.trajectory import count_call
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_tool
+
+EXTRAS, KEY = "extras", "sfusion"
+"""Where verl's trainer finds the calls of a trajectory.
+
+verl's agent loop drops the metrics of a call. What a tool leaves in ``extra_fields`` of the trajectory reaches the
+reward function (in its ``extra_info``) and the batch (in ``non_tensor_batch``). Only the key ``extras`` is safe there:
+verl puts it into every batch, while a key of our own would be missing from a worker in which no tool was called, and
+verl cannot concatenate batches whose keys differ.
+"""
+MEASURED = ("attempts", "permit_wait_s", "backoff_s", "total_s")
+"""The metrics of each call that are kept beside its outcome, each in a list of its own."""
 
 CODE_INTERPRETER = text_tool("code_interpreter", "A tool for executing code.", "code", "The code to execute.")
 
@@ -177,3 +187,22 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
     async def aclose(self) -> None:
         """Close this loop's connections; the end of the loop closes them too."""
         await self._client.aclose()
+
+
+def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:
+    """Add a call to ``extra_fields["extras"]["sfusion"]``; ignore what is not verl's agent data."""
+    fields = getattr(agent_data, "extra_fields", None)
+    if not isinstance(fields, dict):
+        return
+    extras = fields.get(EXTRAS)
+    if extras is None:
+        extras = fields[EXTRAS] = {}
+    if not isinstance(extras, dict):
+        return  # set by someone else first
+    lists: dict[str, list[Any]] = {name: [] for name in ("outcomes", *MEASURED)}
+    counts = extras.setdefault(KEY, {"calls": 0, "infrastructure": 0, **lists})
+    counts["calls"] += 1
+    counts["infrastructure"] += metrics["infrastructure"]
+    counts["outcomes"].append(metrics["outcome"])
+    for name in MEASURED:
+        counts[name].append(metrics[name])

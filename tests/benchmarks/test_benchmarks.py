@@ -12,14 +12,14 @@ from urllib.request import urlopen
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.calls import FLOOR, Calls
+from benchmarks.calls import FLOOR, PUBLIC, Calls
 from benchmarks.catalogue import BENCHMARKS
-from benchmarks.command import app
 from benchmarks.event_logging import WITHOUT, logged_calls
 from benchmarks.fake_servers import BARE, PASS_THROUGH, SUBPROCESS, rate_of_closing, scripted_fake
 from benchmarks.figures import OURS
 from benchmarks.ground import Ground
 from benchmarks.growth import GROWTHS
+from sfusion.harness.cli import app
 
 pytestmark = pytest.mark.xdist_group("benchmarks")
 
@@ -52,8 +52,8 @@ def test_every_contestant_of_a_call_reaches_the_server(ground: Ground) -> None:
     before = int(arrived(ground.url("bare")))
     with Calls(callers=3, limit=2, calls=5000, ray=False).open(ground) as contest:
         figures = contest.measure(1)
-    assert set(figures) == {OURS, FLOOR}
-    assert int(arrived(ground.url("bare"))) - before == 5 + 5
+    assert set(figures) == {OURS, FLOOR, PUBLIC}
+    assert int(arrived(ground.url("bare"))) - before == 5 + 5 + 5
 
 
 def test_calls_with_and_without_the_event_log_reach_the_server(ground: Ground) -> None:
@@ -141,7 +141,8 @@ def test_quick_run_prints_a_table_and_judges_nothing(tmp_path: Path) -> None:
     assert "Too few rounds to judge the goals" in output
     document = json.loads(file.read_text())
     assert [one["benchmark"] for one in document["benchmarks"]] == ["call-local"]
-    (ratio,) = document["benchmarks"][0]["ratios"]
+    ratio, public = document["benchmarks"][0]["ratios"]
+    assert public["baseline"] == PUBLIC
     assert (ratio["baseline"], ratio["at_least"]) == (FLOOR, 0.7)
 
 
@@ -176,7 +177,7 @@ def test_without_ray_its_baselines_are_named_and_benchmarks_that_need_it_left_ou
 ) -> None:
     monkeypatch.setattr(Ground, "no_ray", lambda _: "Ray is not installed")
     with Calls(callers=2, calls=2).open(ground) as contest:
-        assert set(contest.measure(1)) == {OURS, FLOOR}
+        assert set(contest.measure(1)) == {OURS, FLOOR, PUBLIC}
     assert set(contest.missing) == {"limiter of a Ray cluster", "original design", "verl 0.7.1"}
     code, output = run("--quick", "--only", "permits")
     assert (code, "permits: Ray is not installed" in output) == (3, True), output

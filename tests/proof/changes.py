@@ -14,8 +14,8 @@ from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver
 from sfusion_tools.sandbox import client as client_module
+from sfusion_tools.sandbox import public_transport as transport_module
 from sfusion_tools.sandbox import retry as retry_module
-from sfusion_tools.sandbox import session as session_module
 from sfusion_tools.sandbox import text as text_module
 from sfusion_tools.sandbox import tool as tool_module
 from sfusion_tools.sandbox.client import SandboxClient
@@ -203,7 +203,7 @@ def closes_every_connection(replace: Replace) -> None:
     real = SandboxClient._send
 
     async def alone(self: Any, session: Any, *args: Any) -> Any:
-        own = session_module.HttpSession(session.deadlines)
+        own = type(session)(asyncio.get_running_loop())
         try:
             return await real(self, own, *args)
         finally:
@@ -215,7 +215,7 @@ def closes_every_connection(replace: Replace) -> None:
 @change("no_dead_connection_used", "idle-keep-alive")
 def keeps_dead_connections(replace: Replace) -> None:
     """Idle connections are kept for longer than the server keeps them."""
-    replace(session_module, "IDLE_SECONDS", 3600.0)
+    replace(transport_module, "IDLE_SECONDS", 3600.0)
 
 
 @change("answers_are_own", "single-node", also=("text_is_truthful",))

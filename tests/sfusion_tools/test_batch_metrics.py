@@ -12,7 +12,7 @@ from sfusion_tools import outcome_metrics
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import RolloutDriver, format_parser, run_batch
 from sfusion_tools.sandbox import Attempt, CallResult
-from sfusion_tools.sandbox.trajectory import count_call
+from sfusion_tools.sandbox.tool import count_call
 from sfusion_tools.schemas import ToolResponse
 from tests.sfusion_tools.rollout.helpers import RecordingTool, ScriptedEngine, calling, request
 

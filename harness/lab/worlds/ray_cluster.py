@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 from sfusion.harness.errors import MissingWorld
@@ -193,14 +194,11 @@ def inherited_path() -> Iterator[None]:
 
 def _without_dashboard() -> AbstractContextManager[None]:
     """Ray starts the server of its dashboard even with ``include_dashboard=False``; nothing here asks it anything."""
-    from ray._private.node import Node
-
-    return _private_replaced(Node, "start_api_server", _silence)
+    return _replaced(getattr(_private("node"), "Node", None), "start_api_server", _silence)
 
 
 def slow_start_allowed() -> AbstractContextManager[None]:
     """Keep asking for a node that is being started: Ray gives up after 30 s, and its agents can be slow to import."""
-    from ray._private import services
 
     def patient(ask: Callable[..., Any]) -> Callable[..., Any]:
         def get_node(*args: Any, **options: Any) -> Any:
@@ -215,7 +213,14 @@ def slow_start_allowed() -> AbstractContextManager[None]:
 
         return get_node
 
-    return _private_replaced(services, "get_node", patient)
+    return _replaced(_private("services"), "get_node", patient)
+
+
+def _private(module: str) -> Any:
+    """Return a private module of Ray's, None if it is gone."""
+    with suppress(ImportError):
+        return importlib.import_module(f"ray._private.{module}")
+    return None
 
 
 def _silence(_: Any) -> Callable[..., None]:
@@ -223,8 +228,8 @@ def _silence(_: Any) -> Callable[..., None]:
 
 
 @contextmanager
-def _private_replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace a function of Ray's that is private, so it may be gone one day."""
+def _replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace a function of Ray's if it is there."""
     original = getattr(owner, name, None)
     if original is None:
         yield
@@ -253,8 +258,8 @@ async def unscheduled_actors() -> str:
 
 def _unscheduled_actors() -> str:
     import ray
-    from ray._private.state import actors  # the public API needs Ray's dashboard
 
+    actors = getattr(_private("state"), "actors", dict)  # the public API needs Ray's dashboard
     job = ray.get_runtime_context().get_job_id()
     pending = [one for one in actors().values() if one["State"] == "PENDING_CREATION" and one["JobID"] == job]
     if not pending:
@@ -280,12 +285,10 @@ def reach(address: str) -> None:
 
 def _quiet() -> ExitStack:
     """Keep Ray's messages about dying nodes off the terminal until this is closed: they are killed on purpose."""
-    import ray._private.worker
-
     stack, logger = ExitStack(), logging.getLogger("ray")
     stack.callback(logger.setLevel, logger.level)
     logger.setLevel(logging.ERROR)
-    stack.enter_context(_private_replaced(ray._private.worker, "print_to_stdstream", _silence))
+    stack.enter_context(_replaced(_private("worker"), "print_to_stdstream", _silence))
     return stack
 
 

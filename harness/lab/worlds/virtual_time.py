@@ -14,7 +14,7 @@ import itertools
 import selectors
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
@@ -91,12 +91,10 @@ class _NumberedTimer(asyncio.TimerHandle):
 
     def __init__(self, when: float, callback: Any, args: Any, loop: VirtualTimeLoop, context: Any = None) -> None:
         super().__init__(when, callback, args, loop, context)
-        self._number = next(loop.timers)
+        self._due = when, next(loop.timers)
 
     def __lt__(self, other: Any) -> bool:
-        mine, theirs = self._when, other._when  # type: ignore[attr-defined]
-        earlier: bool = mine < theirs or (mine == theirs and self._number < other._number)
-        return earlier
+        return self._due < other._due  # type: ignore[no-any-return]
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -126,15 +124,21 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         """Like asyncio's, but timers of one time are due in the order of their making."""
-        self._check_closed()  # type: ignore[attr-defined]
+        heap = getattr(self, "_scheduled", None)
+        if heap is None or self.is_closed():
+            return super().call_at(when, callback, *args, context=context)
         timer = _NumberedTimer(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        heapq.heappush(heap, timer)
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
     def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
         """Like ``call_soon``, for something that arrives at one end of a connection."""
-        self._ready.append(ArrivalHandle(callback, args, self, context, end=end))
+        ready = getattr(self, "_ready", None)
+        if ready is None:
+            self.call_soon(callback, *args, context=context)
+        else:
+            ready.append(ArrivalHandle(callback, args, self, context, end=end))
 
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(loop=self)
@@ -183,13 +187,20 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self.network.listen(protocol_factory, sock)
 
 
+def _running_loop() -> VirtualTimeLoop | None:
+    with suppress(RuntimeError):  # none is running
+        loop = asyncio.get_running_loop()
+        return loop if isinstance(loop, VirtualTimeLoop) else None
+    return None
+
+
 def _let_aiohttp_see_virtual_time() -> None:
     """Make aiohttp's connection pool measure idle time on the loop's clock; with the real one it would be a race."""
     from aiohttp import connector
 
     def monotonic() -> float:
-        loop = asyncio._get_running_loop()
-        return loop.time() if isinstance(loop, VirtualTimeLoop) else time.monotonic()
+        loop = _running_loop()
+        return time.monotonic() if loop is None else loop.time()
 
     connector.monotonic = monotonic  # type: ignore[attr-defined] # its import, not its interface
 
@@ -200,11 +211,11 @@ def _sleeping_blocks() -> Iterator[None]:
     real = time.sleep
 
     def sleep(seconds: Any) -> None:
-        loop = asyncio._get_running_loop()
-        if isinstance(loop, VirtualTimeLoop):
-            loop.pass_time(seconds)
-        else:
+        loop = _running_loop()
+        if loop is None:
             real(seconds)
+        else:
+            loop.pass_time(seconds)
 
     time.sleep = sleep
     try:

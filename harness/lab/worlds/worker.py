@@ -23,8 +23,7 @@ from sfusion_tools.limiter.client import Transport
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
 from sfusion_tools.sandbox.fleet import Fleet
-from sfusion_tools.sandbox.languages import RUNNABLE
-from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.program import RUNNABLE, Program
 
 
 class Worker:

@@ -13,9 +13,8 @@ from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
 from sfusion.harness.real.doctor.settings import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
-from sfusion_tools.sandbox.endpoints import is_placeholder, redact
+from sfusion_tools.sandbox.endpoints import is_placeholder, is_usable, redact
 from sfusion_tools.sandbox.program import Program
-from sfusion_tools.sandbox.proxy import is_usable
 
 ROUTE = "/run_code"
 _CONTAINER_FILES = {".dockerenv": "/.dockerenv exists", "run/.containerenv": "/run/.containerenv exists"}

@@ -18,8 +18,7 @@ from sfusion.harness.real.doctor.plan import Plan
 from sfusion.harness.real.doctor.settings import Client, SandboxSettings
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
-from sfusion_tools.sandbox.proxy import is_usable, proxy_for, proxy_variable
-from sfusion_tools.sandbox.secrets import SHORTEST_PASSWORD
+from sfusion_tools.sandbox.endpoints import SHORTEST_PASSWORD, is_usable, proxy_for, proxy_variable
 
 
 def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:

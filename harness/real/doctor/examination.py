@@ -22,7 +22,7 @@ from sfusion.harness.real.doctor.output import check_long_output, check_non_utf8
 from sfusion.harness.real.doctor.plan import Plan
 from sfusion.harness.real.doctor.settings import SandboxSettings
 from sfusion.harness.real.doctor.throughput import check_throughput
-from sfusion_tools.sandbox.secrets import hide as hide_secrets
+from sfusion_tools.sandbox.endpoints import hide as hide_secrets
 
 
 async def check_stability(context: CheckContext) -> Finding | None:

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.config import SandboxToolConfig
-from sfusion_tools.sandbox.endpoints import normalise_url, redact, route
-from sfusion_tools.sandbox.secrets import secrets_of
+from sfusion_tools.sandbox.endpoints import normalise_url, redact, route, secrets_of
 from sfusion_tools.tool_registry import read_entries
 
 _URL_KEY = "sandbox_fusion_url"

@@ -8,8 +8,7 @@ from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 
-from sfusion_tools.sandbox.endpoints import basic_auth
-from sfusion_tools.sandbox.proxy import proxy_for
+from sfusion_tools.sandbox.endpoints import basic_auth, proxy_for
 
 PING = "/v1/ping"
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from sfusion.fakes.proxy import FaultProxy
-from sfusion_tools.sandbox.proxy import proxy_for
+from sfusion_tools.sandbox.endpoints import proxy_for
 
 
 def proxy_in_front_of(url: str, **options: Any) -> FaultProxy:

@@ -21,7 +21,7 @@ from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.worlds.workload import Workload
 from sfusion_tools.formats import get_format
-from sfusion_tools.sandbox.languages import COMPILED
+from sfusion_tools.sandbox.program import COMPILED
 from sfusion_tools.sandbox.text import plain
 
 _PARAMETERS = frozenset(

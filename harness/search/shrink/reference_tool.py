@@ -82,12 +82,13 @@ class Shared:
         self.gate = asyncio.Semaphore(config["rate_limit"] if config["enable_global_rate_limit"] else 1_000_000)
         self.in_flight: dict[str, int] = {}
         self.next_start = float("-inf")
+        self.idle_seconds = 4.0
+        """Idle connections are dropped before the server, which keeps them for 5 s, does so."""
         self._session: aiohttp.ClientSession | None = None
 
     def session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            # Idle connections are dropped before the server, which keeps them for 5 s, does so.
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self.idle_seconds)
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session
 

@@ -185,7 +185,7 @@ class ReusesDeadConnections(GoodTool):
 
     def shared(self) -> Any:
         shared = super().shared()
-        shared.session().connector._keepalive_timeout = 3600.0  # type: ignore[union-attr]
+        shared.idle_seconds = 3600.0
         return shared
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
 from sfusion_tools.sandbox.config import SandboxToolConfig
-from sfusion_tools.sandbox.languages import RUNNABLE
-from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.program import RUNNABLE, Program
 from sfusion_tools.schemas import OpenAIFunctionParametersSchema
 
 CONFIG = SandboxToolConfig(sandbox_fusion_url="http://h", default_timeout=30, max_timeout=60)

@@ -20,6 +20,7 @@ from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.limiter.host import shared_host
 from sfusion_tools.limiter.settings import Share
 from sfusion_tools.runtime import Runtime
+from sfusion_tools.sandbox.transport_choice import chosen_transport
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import Events, until
@@ -78,7 +79,7 @@ async def test_a_call_alone_makes_few_python_calls():
     assert metrics["outcome"] == "ok"
     assert metrics["permit_wait_s"] == 0.0, "a free permit is not waited for"
     assert calls["LimiterCore.take"] == calls["LimiterCore.give_back"] == 1
-    assert total <= 105, calls
+    assert total <= (105 if chosen_transport().__name__ == "FastTransport" else 175), calls
 
 
 async def test_calls_in_flight_never_exceed_rate_limit():

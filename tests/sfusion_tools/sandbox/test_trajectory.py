@@ -12,7 +12,7 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import CallResult
-from sfusion_tools.sandbox.trajectory import count_call
+from sfusion_tools.sandbox.tool import count_call
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 THROTTLED = CallResult("c", Outcome.THROTTLED).metrics()

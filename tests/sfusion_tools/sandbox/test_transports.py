@@ -1,27 +1,31 @@
-"""A session sends and reads what aiohttp's own does, and no answer reaches a request that it is not for."""
+"""Both transports send and read what a session of aiohttp does, and no answer reaches a request that it is not for."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import socket
 import ssl
 import sys
 from contextlib import suppress
-from functools import partial
+from functools import partialmethod
 from typing import Any
 
 import aiohttp
 import pytest
 import trustme
 from aiohttp.client_proto import ResponseHandler
-from yarl import URL
 
+from sfusion_tools.errors import ConfigError
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
-from sfusion_tools.sandbox import Program, RetryPolicy
-from sfusion_tools.sandbox.session import Address, HttpSession, _Sockets
+from sfusion_tools.sandbox import Program, RetryPolicy, fast_transport, transport_choice
+from sfusion_tools.sandbox.fast_transport import FastTransport
+from sfusion_tools.sandbox.public_transport import PublicTransport, _Sockets, our_error
+from sfusion_tools.sandbox.transport import Address, TransportError
+from sfusion_tools.sandbox.transport_choice import SWITCH, chosen_transport
 from tests.sfusion_tools.sandbox.helpers import (
     RawServer,
     answering,
@@ -39,29 +43,44 @@ TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
 MOST = 2**24
 
 
-async def ours(address: Address, body: bytes = b"{}") -> Any:
+@pytest.fixture(autouse=True, params=["public", "fast"])
+def transport(request, monkeypatch):
+    """Every test of this module runs on both."""
+    monkeypatch.setenv(SWITCH, request.param)
+    return chosen_transport()
+
+
+def address(url: str, proxy: str | None = None, headers: tuple[tuple[str, str], ...] = ()) -> Address:
+    return Address(url, "the sandbox", proxy, headers)
+
+
+def _facts(error: TransportError) -> Any:
+    return str(error), error.outcome, error.may_have_run, error.transient
+
+
+async def ours(where: Address, body: bytes = b"{}") -> Any:
     """Return status, headers and body of an answer, or the error instead of it."""
-    session = HttpSession(runtime.scope().loop)
+    transport = chosen_transport()(runtime.scope().loop)
     try:
-        received = await session.post(address, body, TIMEOUT, MOST)
+        received = await transport.send(where, body, 30.0, MOST)
         return received.status, received.headers, received.body
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        return type(error), str(error)
+    except TransportError as error:
+        return _facts(error)
     finally:
-        await session.aclose()
+        await transport.aclose()
 
 
-async def aiohttps(address: Address, body: bytes = b"{}") -> Any:
+async def aiohttps(where: Address, body: bytes = b"{}") -> Any:
     """The same by aiohttp's session."""
     session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
     try:
-        headers = {"Content-Type": "application/json", **dict(address.headers)}
+        headers = {"Content-Type": "application/json", **dict(where.headers)}
         async with session.post(
-            address.target, data=body, headers=headers, proxy=address.proxy, allow_redirects=False, timeout=TIMEOUT
+            where.url, data=body, headers=headers, proxy=where.proxy, allow_redirects=False, timeout=TIMEOUT
         ) as answer:
             return answer.status, answer.headers, await answer.read()
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return type(error), str(error)
+        return _facts(our_error(error, where, 30.0, 10.0))
     finally:
         await session.close()
 
@@ -94,8 +113,8 @@ async def test_an_answer_is_read_as_by_a_session_of_aiohttp(name):
         raise EOFError
 
     async with RawServer(serve).running() as url:
-        address = Address(URL(f"{url}/run_code"), None, ())
-        assert await ours(address) == await aiohttps(address)
+        where = address(f"{url}/run_code")
+        assert await ours(where) == await aiohttps(where)
 
 
 @pytest.mark.parametrize("proxied", [False, True])
@@ -107,9 +126,9 @@ async def test_a_request_is_the_one_of_a_session_of_aiohttp(login, proxied):
         proxy = None
         if proxied:
             target, proxy = f"http://{login}sandbox.internal:81/run_code?t=1#part", url.replace("//", "//me:secret@")
-        address = Address(URL(target), proxy, headers)
-        await ours(address, b"body")
-        await aiohttps(address, b"body")
+        where = address(target, proxy, headers)
+        await ours(where, b"body")
+        await aiohttps(where, b"body")
     assert server.requests[0] == server.requests[1]
 
 
@@ -153,14 +172,13 @@ async def test_how_long_a_body_is_no_configured_header_says():
 
 
 async def test_clients_share_connections_and_each_sends_its_own_headers():
-    """More clients than a session remembers heads of requests."""
+    """More clients than a transport remembers heads of requests."""
     async with answering(http(run_answer())) as (url, server):
         clients = [client(url, headers={"X-Team": str(number)}) for number in range(100)]
         for one in clients * 2:
             await one.run(PROGRAM)
     assert [headers["x-team"] for _, headers, _ in server.requests] == [*map(str, range(100))] * 2
     assert server.connections == 1
-    assert HttpSession.of(runtime.scope(), server)._prepared.cache_info().currsize == 64
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["read by the loop", "still in the kernel"])
@@ -216,7 +234,8 @@ def tls_everywhere(monkeypatch):
     of_server, of_client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
     authority.issue_cert("127.0.0.1").configure_cert(of_server)
     authority.configure_trust(of_client)
-    monkeypatch.setattr(aiohttp, "TCPConnector", partial(aiohttp.TCPConnector, ssl=of_client))
+    real = aiohttp.TCPConnector.__init__
+    monkeypatch.setattr(aiohttp.TCPConnector, "__init__", partialmethod(real, ssl=of_client))
     return of_server
 
 
@@ -252,7 +271,7 @@ def test_what_was_not_sent_when_time_was_up_is_never_sent(sandbox_is, tls_everyw
     assert 0 < received < len(LARGE.code)
 
 
-def test_a_loop_may_be_closed_in_the_middle_of_an_upload(monkeypatch):
+def test_a_loop_may_be_closed_in_the_middle_of_an_upload(transport, monkeypatch):
     raised: list[type[BaseException]] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: raised.append(found.exc_type))
 
@@ -270,7 +289,10 @@ def test_a_loop_may_be_closed_in_the_middle_of_an_upload(monkeypatch):
             loop.close()
             del loop
             gc.collect()
-    assert [one for one in raised if one is not ResourceWarning] == []  # that one is asyncio's
+    not_ours: set[type[BaseException]] = {ResourceWarning}  # asyncio's
+    if transport is PublicTransport:
+        not_ours.add(RuntimeError)  # aiohttp's task that sends the body closes its connection in a closed loop
+    assert set(raised) <= not_ours
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -330,3 +352,59 @@ def test_a_descriptor_that_became_another_file_is_not_closed(tmp_path):
         os.write(number, b"still open")
         os.close(number)
     assert (taken.fileno(), ours.fileno()) == (-1, -1)
+
+
+def test_the_fast_transport_is_the_default_where_it_was_tested(monkeypatch):
+    monkeypatch.delenv(SWITCH)
+    if untested := fast_transport.untested():
+        pytest.skip(untested)
+    assert fast_transport.missing() == ""
+    assert chosen_transport() is FastTransport
+
+
+@pytest.fixture
+def undecided(monkeypatch):
+    """Nothing is forced, and nothing was found out yet."""
+    monkeypatch.delenv(SWITCH)
+    transport_choice._fast_transport.cache_clear()
+    yield
+    transport_choice._fast_transport.cache_clear()
+
+
+@pytest.mark.parametrize("version", ["3.14.0", "3.14.99", "3.15.0", "4.0.0a1", "3.14.2rc1"])
+def test_with_another_version_of_aiohttp_the_fast_transport_steps_aside_unless_it_is_forced(
+    version, undecided, monkeypatch, caplog
+):
+    monkeypatch.setattr(aiohttp, "__version__", version)
+    with caplog.at_level(logging.INFO):
+        assert chosen_transport() is chosen_transport() is PublicTransport
+    assert caplog.text.count(f"tested with aiohttp 3.14.1 to 3.14.5, and this is {version}") == 1
+    monkeypatch.setenv(SWITCH, "fast")
+    assert chosen_transport() is FastTransport
+
+
+def _renamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ResponseHandler, "set_response_params")
+
+
+def _other_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ResponseHandler, "set_response_params", lambda self, *, until_eof: None)
+
+
+def _module_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sfusion_tools.sandbox.fast_transport", None)
+
+
+@pytest.mark.parametrize("hide", [_renamed, _other_parameters, _module_gone])
+def test_without_the_names_it_needs_the_fast_transport_steps_aside(hide, undecided, monkeypatch):
+    hide(monkeypatch)
+    assert chosen_transport() is PublicTransport
+    monkeypatch.setenv(SWITCH, "fast")
+    with pytest.raises(ConfigError, match=r"SFUSION_TRANSPORT is fast, but .+"):
+        chosen_transport()
+
+
+def test_a_transport_that_does_not_exist_is_refused(monkeypatch):
+    monkeypatch.setenv(SWITCH, "quick")
+    with pytest.raises(ConfigError, match="must be public, fast or not set; found 'quick'"):
+        client("http://127.0.0.1")
