@@ -8,7 +8,7 @@ from functools import partial
 
 from sfusion.fakes.sglang.calls import CallPiece
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import prose_inside
+from sfusion.fakes.sglang.malformed_kinds import maker_of
 from sfusion.fakes.sglang.quirk_json import Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable, behind, from_objects
 
@@ -40,7 +40,7 @@ def _qwen25(text: str, table: ToolTable) -> list[CallPiece]:
     return calls
 
 
-_MALFORMED = {"prose_inside": prose_inside}
+_MALFORMED = {"prose_inside": maker_of("prose_inside")}
 
 DIALECTS = (
     Dialect(

@@ -7,7 +7,7 @@ import re
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import CallSample, Made
+from sfusion.fakes.sglang.malformed_kinds import CallSample, Made, repaired
 from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable
 
 _KIMI = re.compile(
@@ -71,7 +71,7 @@ class KimiQuirkStream(TokenQuirkStream):
 def _missing_name(sample: CallSample) -> Made:
     """An id without a name is repaired, because only one tool fits the arguments."""
     text = sample.section(sample.form.write_call("", sample.arguments()))
-    return Made(text, [sample.call], (("repaired", "bad_id"),), "repaired")
+    return repaired(text, sample.call, "bad_id")
 
 
 DIALECTS = (

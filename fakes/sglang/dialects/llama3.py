@@ -9,7 +9,7 @@ from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import doubled_payload, expecting, two_objects, unbalanced
+from sfusion.fakes.sglang.malformed_kinds import expecting
 from sfusion.fakes.sglang.quirk_json import BrokenJson, Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects, literal
 
@@ -63,9 +63,9 @@ DIALECTS = (
         parse=_parse,
         stream=LlamaQuirkStream,
         malformed={
-            "unbalanced": expecting(unbalanced, ("refused", "truncated")),
-            "two_objects": expecting(two_objects, _SEPARATOR, _SEPARATOR),
-            "doubled_payload": expecting(doubled_payload, ("refused", "doubled_payload"), _SEPARATOR),
+            "unbalanced": expecting("unbalanced", ("refused", "truncated")),
+            "two_objects": expecting("two_objects", _SEPARATOR, _SEPARATOR),
+            "doubled_payload": expecting("doubled_payload", ("refused", "doubled_payload"), _SEPARATOR),
             "untagged": None,
         },
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import doubled_payload, expecting, truncated, two_objects
+from sfusion.fakes.sglang.malformed_kinds import expecting
 from sfusion.fakes.sglang.quirk_json import BrokenJson, Grammar, JsonQuirkStream, partial_json
 from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects
 
@@ -108,9 +108,9 @@ DIALECTS = (
         parse=_parse,
         stream=MistralQuirkStream,
         malformed={
-            "two_objects": expecting(two_objects, ("repaired", "bad_separator")),
-            "doubled_payload": expecting(doubled_payload, ("refused", "doubled_payload")),
-            "truncated": expecting(truncated, ("refused", "truncated"), ("repaired", "missing_close")),
+            "two_objects": expecting("two_objects", ("repaired", "bad_separator")),
+            "doubled_payload": expecting("doubled_payload", ("refused", "doubled_payload")),
+            "truncated": expecting("truncated", ("refused", "truncated"), ("repaired", "missing_close")),
         },
     ),
 )
