@@ -219,7 +219,7 @@ class JsonQuirkStream(QuirkStream):
     def _plain(self) -> str:
         grammar = self.grammar
         bare = grammar.closing.lstrip("\n")
-        if held(self.buffer, (grammar.opening,)) or held(self.buffer, (bare,)):
+        if held(self.buffer, grammar.opening, bare):
             return ""
         text, self.buffer = self.buffer, ""
         return text.replace(grammar.closing, "").replace(bare, "") if bare else text

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
+from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text, markers
 from sfusion_tools.formats.literal import is_json_tree
 
 
@@ -79,12 +79,9 @@ def literal(text: str) -> Any:
     return value
 
 
-def held(text: str, tokens: Sequence[str]) -> int:
+def held(text: str, *tokens: str) -> int:
     """Return how much of the end of ``text`` may become one of ``tokens``."""
-    for size in range(min(len(text), max(map(len, tokens)) - 1), 0, -1):
-        if any(token.startswith(text[-size:]) for token in tokens):
-            return size
-    return 0
+    return markers(tokens).unfinished(text, 0)
 
 
 class QuirkStream(ABC):
@@ -100,9 +97,9 @@ class QuirkStream(ABC):
     def finish(self, reason: str) -> Extract:
         return Extract()
 
-    def _take_plain(self, tokens: Sequence[str]) -> str:
+    def _take_plain(self, *tokens: str) -> str:
         """Take what cannot become one of ``tokens`` off the front of the buffer."""
-        size = len(self.buffer) - held(self.buffer, tokens)
+        size = len(self.buffer) - held(self.buffer, *tokens)
         text, self.buffer = self.buffer[:size], self.buffer[size:]
         return text
 

@@ -64,7 +64,7 @@ class GlmQuirkStream(QuirkStream):
         if self.name is None:
             begin = self.buffer.find("<tool_call>")
             if begin < 0:
-                return Extract(self._take_plain(("<tool_call>", "</tool_call>")).replace("</tool_call>", ""))
+                return Extract(self._take_plain("<tool_call>", "</tool_call>").replace("</tool_call>", ""))
             result.content = self.buffer[:begin]
             self.buffer = self.buffer[begin:]
             head = re.match(r"(?s)<tool_call>(.*?)(?:\\n|\n)", self.buffer)
@@ -77,7 +77,7 @@ class GlmQuirkStream(QuirkStream):
             self.buffer = self.buffer[head.end() :]
             result.pieces.append(CallPiece(self.call, self.name, ""))
         body, end, rest = self.buffer.partition("</tool_call>")
-        text = self._translated(body if end else body[: len(body) - held(body, _TAGS)].rstrip())
+        text = self._translated(body if end else body[: len(body) - held(body, *_TAGS)].rstrip())
         if end and not text.endswith("}"):
             text += "}" if text else "{}"
         if len(text) > len(self.sent):

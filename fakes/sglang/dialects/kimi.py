@@ -52,7 +52,7 @@ class KimiQuirkStream(TokenQuirkStream):
     def feed(self, delta: str) -> Extract:
         self.buffer += delta
         if "<|tool_call_begin|>" not in self.buffer and "<|tool_calls_section_begin|>" not in self.buffer:
-            return Extract(_KIMI_SILENT.sub("", self._take_plain(("<|tool_calls_section_begin|>",))))
+            return Extract(_KIMI_SILENT.sub("", self._take_plain("<|tool_calls_section_begin|>")))
         match = _KIMI.search(self.buffer)
         if match is None:
             return Extract()

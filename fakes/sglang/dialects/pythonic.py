@@ -74,7 +74,7 @@ class PythonicQuirkStream(QuirkStream):
         self.buffer = (self.buffer + delta).replace("<|python_start|>", "").replace("<|python_end|>", "")
         begin = self.buffer.find("[")
         if begin < 0:
-            return Extract(self._take_plain(("<|python_start|>", "<|python_end|>")))
+            return Extract(self._take_plain("<|python_start|>", "<|python_end|>"))
         result = Extract(self.buffer[:begin])
         self.buffer = self.buffer[begin:]
         end = self._end()

@@ -74,7 +74,7 @@ class CoderQuirkStream(SteppedQuirkStream):
     def _outside(self, result: Extract) -> bool:
         match = re.search(r"<tool_call>|</tool_call>|<function=", self.buffer)
         if match is None:
-            self._emit(result, self._take_plain(("<tool_call>", "</tool_call>", "<function=")))
+            self._emit(result, self._take_plain("<tool_call>", "</tool_call>", "<function="))
             return False
         self._emit(result, self.buffer[: match.start()])
         self.buffer = self.buffer[match.start() :]
