@@ -96,17 +96,8 @@ def origin_form(target: str) -> str:
 
 
 HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
+    | {"te", "trailer", "transfer-encoding", "upgrade"}
 )
 # The length follows from the body, expectations are answered here, and the token is for the proxy.
 _NOT_SENT = HOP_BY_HOP | {"host", "content-length", "expect", "x-sfusion-token", "via"}
@@ -115,10 +106,7 @@ _LINKS = frozenset({"location", "content-location"})
 
 def forwarded(headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], drop: str = "") -> CIMultiDict[str]:
     """The headers of a forwarded request: end-to-end ones in their order, then ``ours``, replacing equal names."""
-    named = headers.get("Connection")
-    skip: frozenset[str] | set[str] = _NOT_SENT
-    if named is not None or drop or ours:
-        skip = _NOT_SENT | _words(named or "") | {name.lower() for name in ours} | {drop}
+    skip = _NOT_SENT | _words(headers.get("Connection", "")) | {name.lower() for name in ours} | {drop}
     sent: CIMultiDict[str] = CIMultiDict()
     spelt: dict[str, str] = {}
     for name, value in headers.items():

@@ -181,14 +181,14 @@ class Gsm8kSolver:
         answer = self._answer(ask)
         if answer is None:
             return self._program(ask, template, name, numbers)
-        closing = f"<think>\n{template.close(name, numbers, answer)}</think>\n\n"
+        closing = f"<think>\n{template.fill(template.closing, name, numbers, result=answer)}</think>\n\n"
         if self.reward_tool in ask.tool_names and not self._was_called(ask, self.reward_tool):
             return Reply(closing, (ToolCall(self.reward_tool, {"answer": answer}),))
         return Reply(f"{closing}#### {answer}")
 
     def _program(self, ask: Ask, template: Template, name: str, numbers: Mapping[str, int]) -> Reply:
         if ask.turn == 0:
-            thought = template.think(name, numbers)
+            thought = template.fill(template.thought, name, numbers)
         elif ask.turn < self.attempts:
             thought = "That is not a number, so the program did not run as it should. I will run it again.\n"
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -83,14 +83,15 @@ def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> S
         body = [number for number in ids if number != eos] or tokenizer.encode(" ")
         ids = [*(body[at % len(body)] for at in range(wanted)), eos]
     stops = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset({eos}))
-    cut = _first_stop_id(ids, stops, params.min_new_tokens)
-    found = _first_stop_text(tokenizer.decode(ids[: _shorter(cut, limit)]), params)
+    ends = (at for at, number in enumerate(ids) if number in stops and at >= params.min_new_tokens)
+    cut = min(next(ends, limit), limit)
+    found = _first_stop_text(tokenizer.decode(ids[:cut]), params)
     if found is not None:
-        start, stop, matched = found
+        stop, start, matched = found
         whole = tokenizer.decode(ids)
         shown = whole[:stop] if params.no_stop_trim else whole[:start]
         return SampledText(tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched))
-    if cut is not None and cut < limit:
+    if cut < limit:
         sampled = tuple(ids[: cut + 1])
         shown_ids = sampled if params.no_stop_trim else sampled[:-1]
         shown = tokenizer.decode(shown_ids, skip_special_tokens=params.skip_special_tokens)
@@ -101,15 +102,8 @@ def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> S
     return SampledText(sampled, shown.removesuffix("\ufffd"), Finish("length", length=len(sampled)))
 
 
-def _shorter(cut: int | None, limit: int) -> int:
-    return limit if cut is None else min(cut, limit)
-
-
-def _first_stop_id(ids: Sequence[int], stops: frozenset[int], at_least: int) -> int | None:
-    return next((at for at, number in enumerate(ids) if number in stops and at >= at_least), None)
-
-
 def _first_stop_text(text: str, params: SamplingParams) -> tuple[int, int, str] | None:
+    """Return where the first stop ends and begins, and what it is."""
     found: list[tuple[int, int, str]] = []
     for stop in params.stop:
         start = text.find(stop)
@@ -122,10 +116,7 @@ def _first_stop_text(text: str, params: SamplingParams) -> tuple[int, int, str] 
             raise BadValue(f"stop_regex: {error}") from error
         if span is not None and span[1] > span[0]:
             found.append((span[1], span[0], pattern))
-    if not found:
-        return None
-    stop_at, start, matched = min(found)
-    return start, stop_at, matched
+    return min(found, default=None)
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -65,8 +65,7 @@ class Exchange:
         core.ledger.start(self._call)
         if self._begun is not None:
             self._begun.set()
-        if core.journal is not None:
-            self.note(core.work_events.started)
+        self.note(core.work_events.started)
 
     def finished(self, **more: Any) -> None:
         if not self._work:
@@ -74,8 +73,7 @@ class Exchange:
         self._ran = "ended"
         core = self._core
         core.ledger.finish(self._call, completed=True)
-        if core.journal is not None:
-            self.note(core.work_events.finished, **more)
+        self.note(core.work_events.finished, **more)
 
     def failed(self, event: str, **more: Any) -> None:
         self._failed = True
@@ -318,10 +316,9 @@ class Exchange:
     def _tell(self, status: int) -> None:
         """Record how the request ends."""
         self._told = True
-        if self._core.journal is not None:
-            event = "answered" if status else "unanswered"
-            asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
-            self.note(event, status=status, client_gone=self._connection.lost, **asked)
+        event = "answered" if status else "unanswered"
+        asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
+        self.note(event, status=status, client_gone=self._connection.lost, **asked)
 
     def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
         self._core.ledger.strike(rule)
@@ -330,8 +327,7 @@ class Exchange:
 
     def note(self, event: str, **more: Any) -> None:
         """Write an event of this attempt to the journal."""
-        if self._core.journal is not None:
-            self._core.note(event, call=self._call, attempt=self._attempt, **more)
+        self._core.note(event, call=self._call, attempt=self._attempt, **more)
 
 
 def status_answer(action: Status) -> Answer:
