@@ -288,12 +288,12 @@ class UpstreamReply:
         content = self.response.content
         return content.read_nowait(-1) if content.is_eof() else None
 
-    def release(self) -> None:
+    def release(self, _: object = None) -> None:
         """Give the connection back; one with an unfinished body is closed."""
         if not self._released:
             self._released = True
             if self._gone is not None:
-                self._gone.remove_done_callback(self._client_gone)
+                self._gone.remove_done_callback(self.release)
             self.response.close()
             self._done()
 
@@ -301,15 +301,12 @@ class UpstreamReply:
         """Prepare for streaming, and release the answer when ``gone`` is done at the latest."""
         if gone is not None:
             self._gone = gone
-            gone.add_done_callback(self._client_gone)
+            gone.add_done_callback(self.release)
         # On an invalid chunk aiohttp 3.14 closes the connection without failing the body that is being read.
         connection = self.response.connection
         closed = getattr(connection.protocol, "closed", None) if connection is not None else None
         if closed is not None:
             closed.add_done_callback(self._closed)
-
-    def _client_gone(self, _: object) -> None:
-        self.release()
 
     def _closed(self, closed: asyncio.Future[None]) -> None:
         if not closed.cancelled():

@@ -7,6 +7,7 @@ recordings. A parser that raises in sglang raises here, too.
 from __future__ import annotations
 
 import ast
+import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -70,13 +71,23 @@ def behind(
 
 
 def literal(text: str) -> Any:
-    """Evaluate a Python literal that JSON could express."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        value = ast.literal_eval(text.strip())
+    """Evaluate a Python literal that JSON could express; raises ValueError for anything else."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = ast.literal_eval(text.strip())
+    except (SyntaxError, RecursionError, MemoryError, TypeError) as error:
+        raise ValueError(text) from error
     if not is_json_tree(value):
         raise ValueError(text)
     return value
+
+
+def json_or_literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return literal(text)
 
 
 def held(text: str, *tokens: str) -> int:

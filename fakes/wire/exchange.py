@@ -137,7 +137,17 @@ class Exchange:
         core = self._core
         try:
             if core.plan.rules:
-                self._fate = core.plan.fate(self._arrival(subject))
+                arrival = Arrival(
+                    call=subject.call,
+                    attempt=self._attempt,
+                    path=self._request.path,
+                    method=self._request.method,
+                    work=subject.work,
+                    language=subject.language,
+                    code=subject.code,
+                    in_flight=max(1, core.ledger.in_flight),
+                )
+                self._fate = core.plan.fate(arrival)
             if core.wedged_by is not None and not await self._outlast_wedge():
                 return 0
             if self._fate is None and not core.plan.concerns("during"):
@@ -152,18 +162,6 @@ class Exchange:
             self._ended = True
             if self._release is not None:
                 self._release()
-
-    def _arrival(self, subject: Subject) -> Arrival:
-        return Arrival(
-            call=subject.call,
-            attempt=self._attempt,
-            path=self._request.path,
-            method=self._request.method,
-            work=subject.work,
-            language=subject.language,
-            code=subject.code,
-            in_flight=max(1, self._core.ledger.in_flight),
-        )
 
     async def _run(self) -> None:
         """Execute, with the faults that strike during and after it."""

@@ -244,19 +244,12 @@ async def _later(action: Callable[[], T]) -> T:
     return action()
 
 
-async def _cancel_others() -> None:
-    """Cancel what still runs, as asyncio.run does: a connection accepted while the server was stopping, for example."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
 class _LoopThread:
     """An event loop in its own thread."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -269,10 +262,7 @@ class _LoopThread:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(_cancel_others())
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+        self._runner.close()  # also cancels what still runs, such as a connection accepted meanwhile
 
 
 _LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)

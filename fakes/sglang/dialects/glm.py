@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import bad_sibling
-from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, behind, from_objects, held, literal
+from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, behind, from_objects, held, json_or_literal
 
 _TAG = re.compile(r"<arg_key>|</arg_key>|<arg_value>|</arg_value>")
 _TAGS = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
@@ -34,12 +34,9 @@ def _arguments(name: str, body: str, table: ToolTable) -> dict[str, Any]:
 
 def _glm_value(text: str, kind: str | None) -> Any:
     try:
-        value = json.loads(text)
+        value = json_or_literal(text)
     except ValueError:
-        try:
-            value = literal(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            return text
+        return text
     if kind == "string" and not isinstance(value, str):
         return text if isinstance(value, dict | list) else str(value)
     return value

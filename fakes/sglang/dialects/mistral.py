@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialects import Dialect
@@ -13,7 +12,6 @@ from sfusion.fakes.sglang.malformed_kinds import expecting
 from sfusion.fakes.sglang.quirk_json import Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects
 
-MISTRAL = Grammar("[TOOL_CALLS] [", "]", "")
 _COMPACT = re.compile(r"\[TOOL_CALLS\]?\s*([^\s{]+?)\s*\[ARGS\]?\s*(?=[{\[])")
 
 
@@ -67,8 +65,7 @@ def _array_end(text: str, begin: int) -> int:
 class MistralQuirkStream(JsonQuirkStream):
     """Keeps only the first call of a list; the compact form waits for complete arguments."""
 
-    def __init__(self, tools: Sequence[Any]) -> None:
-        super().__init__(MISTRAL, tools)
+    grammar = Grammar("[TOOL_CALLS] [", "]", "")
 
     def feed(self, delta: str) -> Extract:
         text = self.buffer + delta
