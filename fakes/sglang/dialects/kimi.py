@@ -7,7 +7,7 @@ import re
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import CallSample, Made, repaired
+from sfusion.fakes.sglang.malformed_kinds import repaired
 from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable
 
 _KIMI = re.compile(
@@ -68,18 +68,15 @@ class KimiQuirkStream(TokenQuirkStream):
         return Extract("", pieces)
 
 
-def _missing_name(sample: CallSample) -> Made:
-    """An id without a name is repaired, because only one tool fits the arguments."""
-    text = sample.section(sample.form.write_call("", sample.arguments()))
-    return repaired(text, sample.call, "bad_id")
-
-
 DIALECTS = (
     Dialect(
         "kimi_k2",
         parse=_parse,
         stream=KimiQuirkStream,
         numbered_ids=True,
-        malformed={"missing_name": _missing_name},
+        malformed={
+            # An id without a name is repaired, because only one tool fits the arguments.
+            "missing_name": lambda s: repaired(s.section(s.form.write_call("", s.arguments())), s.call, "bad_id")
+        },
     ),
 )
