@@ -10,25 +10,31 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.quirk_text import QuirkStream, held
 
+_SPACE = re.compile(r"[ \t\r\n]*")
+_SCALAR = re.compile(r"[^\s,\]}]*")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _CHARACTERS = re.compile(r"(?:[^\\]|\\[^u]|\\u[0-9a-fA-F]{4})*", re.DOTALL)
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
-# In a text whose strings are blacked out:
-_LAST_SCALAR = re.compile(r"[^\s,\[\]{}:\0]+\Z")
-_LAST_KEY = re.compile(r"(?<=[{,])\s*\0+\s*:?\s*\Z")
-_IDLE_COMMA = re.compile(r"(?<=[\w\0\]}])\s*,(?=\s*(?:[\]}]|\Z))")
-_WORDS = ("null", "true", "false", "NaN", "Infinity")
+_WORDS = {"null": None, "true": True, "false": False, "NaN": float("nan"), "Infinity": float("inf")}
 
 
 class BrokenJson(ValueError):
     """Raised for a text that cannot be the beginning of JSON."""
+
+
+class _Open(Exception):
+    """Raised at the end of the text inside a value; holds what was read of it, if that counts."""
+
+    def __init__(self, value: Any = None, *, counts: bool = True) -> None:
+        super().__init__()
+        self.value = value
+        self.counts = counts
 
 
 def partial_json(text: str, *, strings: bool) -> tuple[Any, int, bool]:
@@ -36,76 +42,122 @@ def partial_json(text: str, *, strings: bool) -> tuple[Any, int, bool]:
 
     Without ``strings``, an incomplete string does not count.
     """
+    begin = _skip(text, 0)
     try:
-        value, end = json.JSONDecoder().raw_decode(text, len(text) - len(text.lstrip(" \t\r\n")))
+        value, end = json.JSONDecoder().raw_decode(text, begin)
         return value, end, True
     except ValueError:
         pass
     try:
-        return json.loads(_closed(text, strings)), len(text), False
-    except ValueError as error:
-        raise BrokenJson(text[:40]) from error
+        _value(text, begin, strings)
+    except _Open as unfinished:
+        if unfinished.counts:
+            return unfinished.value, len(text), False
+    raise BrokenJson(text[:40])
 
 
-def _closed(text: str, strings: bool) -> str:
-    """Close what is open at the end of the text, and leave out what does not count yet."""
-    signs = _STRING.sub(_blacked_out, text)
-    begin, last = signs.find('"'), ""
-    if begin >= 0:
-        if signs[:begin].rstrip()[-1:] not in ("", *"{[,:"):
-            raise BrokenJson(text[:40])
-        last = _closed_string(text[begin + 1 :]) if strings else ""
-    elif scalar := _LAST_SCALAR.search(signs):
-        begin, last = scalar.start(), _completed_scalar(scalar[0])
-    else:
-        begin = len(text)
-    signs = signs[:begin]
-    closing = ""
-    for bracket in re.findall(r"[\[\]{}]", signs):
-        if bracket in "[{":
-            closing = ("]" if bracket == "[" else "}") + closing
-        elif closing[:1] == bracket:
-            closing = closing[1:]
-        else:
-            raise BrokenJson(text[:40])
-    if not closing and signs.strip():
-        raise BrokenJson(text[:40])  # it is complete, and not JSON
-    if closing[:1] == "}":
-        if last[:1] == '"' and not signs.rstrip().endswith(":"):
-            last = ""  # a key
-        if not last:
-            signs = _LAST_KEY.sub("", signs)
-    kept = text[: len(signs)]
-    for comma in reversed(list(_IDLE_COMMA.finditer(signs + last))):
-        kept = kept[: comma.start()] + kept[comma.end() :]
-    return kept + last + closing
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
-def _blacked_out(string: re.Match[str]) -> str:
-    json.loads(string[0])  # a broken one counts even if it is left out
-    return "\0" * len(string[0])
+def _value(text: str, at: int, strings: bool) -> tuple[Any, int]:
+    at = _skip(text, at)
+    if at >= len(text):
+        raise _Open(counts=False)
+    match text[at]:
+        case "{" | "[":
+            return _container(text, at + 1, strings)
+        case '"':
+            return _string(text, at, strings)
+        case _:
+            return _scalar(text, at)
 
 
-def _closed_string(inside: str) -> str:
-    """Close a string; half an escape at its end does not count."""
-    inside = inside.rstrip()
+def _string(text: str, at: int, strings: bool) -> tuple[str, int]:
+    closed = _STRING.match(text, at)
+    if closed is not None:
+        return _decoded(closed[0]), closed.end()
+    if not strings:
+        raise _Open(counts=False)
+    inside = text[at + 1 :].rstrip()
     whole = _CHARACTERS.match(inside)
     if whole is not None and _HALF_ESCAPE.match(inside, whole.end()):
         inside = whole[0]
-    json.loads(f'"{inside}"')
-    return f'"{inside}"'
+    raise _Open(_decoded(f'"{inside}"'))
 
 
-def _completed_scalar(scalar: str) -> str:
-    """Complete a word; of a number, return as much as is one."""
-    for word in _WORDS:
-        if word.startswith(scalar):
-            return word
-    for size in range(len(scalar), 0, -1):
-        with suppress(ValueError):
-            json.loads(scalar[:size])
-            return scalar[:size]
-    raise BrokenJson(scalar)
+def _decoded(literal: str) -> str:
+    try:
+        return str(json.loads(literal))
+    except ValueError as error:
+        raise BrokenJson(literal[:40]) from error
+
+
+def _scalar(text: str, at: int) -> tuple[Any, int]:
+    match = _SCALAR.match(text, at)
+    word = match[0] if match else ""
+    end = at + len(word)
+    if end < len(text):
+        try:
+            return json.loads(word), end
+        except ValueError as error:
+            raise BrokenJson(word) from error
+    for name, value in _WORDS.items():
+        if name.startswith(word):
+            raise _Open(value)
+    while word:
+        try:
+            raise _Open(json.loads(word))
+        except ValueError:
+            word = word[:-1]
+    raise BrokenJson(text[at : at + 20])
+
+
+def _container(text: str, at: int, strings: bool) -> tuple[Any, int]:
+    """Read the rest of an object or array whose bracket is right before ``at``."""
+    is_object = text[at - 1] == "{"
+    closing = "}" if is_object else "]"
+    items: list[tuple[str, Any]] = []
+
+    def so_far() -> Any:
+        return dict(items) if is_object else [item for _, item in items]
+
+    while True:
+        at = _skip(text, at)
+        if text[at : at + 1] == closing:
+            return so_far(), at + 1
+        key = ""
+        try:
+            if is_object:
+                at = _expect(text, at, '"')
+                key, at = _string(text, at, strings)
+                at = _expect(text, at, ":") + 1
+            elif at >= len(text):
+                raise _Open(counts=False)
+        except _Open:
+            raise _Open(so_far()) from None
+        try:
+            item, at = _value(text, at, strings)
+        except _Open as unfinished:
+            items += [(key, unfinished.value)] * unfinished.counts
+            raise _Open(so_far()) from None
+        items.append((key, item))
+        at = _skip(text, at)
+        if at >= len(text):
+            raise _Open(so_far())
+        if text[at] != closing:
+            at = _expect(text, at, ",") + 1
+
+
+def _expect(text: str, at: int, sign: str) -> int:
+    """Return where the sign stands that must come next."""
+    at = _skip(text, at)
+    if at >= len(text):
+        raise _Open(counts=False)
+    if text[at] != sign:
+        raise BrokenJson(text[at : at + 20])
+    return at
 
 
 @dataclass
