@@ -96,17 +96,8 @@ def origin_form(target: str) -> str:
 
 
 HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
+    | {"te", "trailer", "transfer-encoding", "upgrade"}
 )
 # The length follows from the body, expectations are answered here, and the token is for the proxy.
 _NOT_SENT = HOP_BY_HOP | {"host", "content-length", "expect", "x-sfusion-token", "via"}
@@ -115,10 +106,7 @@ _LINKS = frozenset({"location", "content-location"})
 
 def forwarded(headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], drop: str = "") -> CIMultiDict[str]:
     """The headers of a forwarded request: end-to-end ones in their order, then ``ours``, replacing equal names."""
-    named = headers.get("Connection")
-    skip: frozenset[str] | set[str] = _NOT_SENT
-    if named is not None or drop or ours:
-        skip = _NOT_SENT | _words(named or "") | {name.lower() for name in ours} | {drop}
+    skip = _NOT_SENT | _words(headers.get("Connection", "")) | {name.lower() for name in ours} | {drop}
     sent: CIMultiDict[str] = CIMultiDict()
     spelt: dict[str, str] = {}
     for name, value in headers.items():
@@ -300,12 +288,12 @@ class UpstreamReply:
         content = self.response.content
         return content.read_nowait(-1) if content.is_eof() else None
 
-    def release(self) -> None:
+    def release(self, _: object = None) -> None:
         """Give the connection back; one with an unfinished body is closed."""
         if not self._released:
             self._released = True
             if self._gone is not None:
-                self._gone.remove_done_callback(self._client_gone)
+                self._gone.remove_done_callback(self.release)
             self.response.close()
             self._done()
 
@@ -313,15 +301,12 @@ class UpstreamReply:
         """Prepare for streaming, and release the answer when ``gone`` is done at the latest."""
         if gone is not None:
             self._gone = gone
-            gone.add_done_callback(self._client_gone)
+            gone.add_done_callback(self.release)
         # On an invalid chunk aiohttp 3.14 closes the connection without failing the body that is being read.
         connection = self.response.connection
         closed = getattr(connection.protocol, "closed", None) if connection is not None else None
         if closed is not None:
             closed.add_done_callback(self._closed)
-
-    def _client_gone(self, _: object) -> None:
-        self.release()
 
     def _closed(self, closed: asyncio.Future[None]) -> None:
         if not closed.cancelled():

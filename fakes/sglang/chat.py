@@ -192,14 +192,8 @@ class ChatStream(AnswerStream):
 
     def _plain(self, index: int, delta: JsonObject, logprobs: JsonObject | None = None, **more: Any) -> bytes:
         """An event in which most null values are left out."""
-        choice = {
-            "index": index,
-            "delta": delta,
-            "logprobs": logprobs,
-            "finish_reason": None,
-            "matched_stop": None,
-        } | more
-        body = self._chunk([choice])
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None, "matched_stop": None}
+        body = self._chunk([choice | more])
         if self._continuous and not more and "role" not in delta:
             body["usage"] = meta_usage(self._metas[index])
         return event(body)

@@ -116,9 +116,10 @@ def chat_call(
     if ids is None:
         ids = tokenizer.apply_chat_template(messages, _offered(request, tools), add_generation_prompt=True)
         ids += tokenizer.encode(prefix, allow_special=False)
+    most = request.max_completion_tokens or request.max_tokens
     return GenerateCall(
         input_ids=ids,
-        sampling_params=_sampling(request, bool(tools)),
+        sampling_params=_sampling(request, most, request.skip_special_tokens and not tools),
         return_logprob=request.logprobs,
         top_logprobs_num=request.top_logprobs or 0,
         return_text_in_logprobs=True,
@@ -160,12 +161,14 @@ def _check_arguments(message: Mapping[str, Any]) -> None:
             raise BadValue("Assistant tool call function.arguments must be a JSON object.")
 
 
-def _sampling(request: ChatCompletionRequest, has_tools: bool) -> dict[str, Any]:
+def _sampling(
+    request: ChatCompletionRequest | CompletionRequest, max_tokens: int | None, skip_special_tokens: bool
+) -> dict[str, Any]:
     given: dict[str, Any] = {
-        "max_new_tokens": request.max_completion_tokens or request.max_tokens,
+        "max_new_tokens": max_tokens,
         "min_new_tokens": request.min_tokens,
         "stop": request.stop,
-        "skip_special_tokens": request.skip_special_tokens and not has_tools,
+        "skip_special_tokens": skip_special_tokens,
         "sampling_seed": request.seed,
         **_json_schema(request),
     }
@@ -189,16 +192,11 @@ def completion_call(request: CompletionRequest) -> GenerateCall:
     if not prompt or (isinstance(prompt, list) and not any(prompt)):
         raise BadValue("Prompt cannot be empty")
     is_text = isinstance(prompt, str) or isinstance(prompt[0], str)
-    sampling = {name: getattr(request, name) for name in (*_SAMPLING, "stop", "json_schema", "skip_special_tokens")} | {
-        "max_new_tokens": request.max_tokens,
-        "min_new_tokens": request.min_tokens,
-        "sampling_seed": request.seed,
-        **_json_schema(request),
-    }
+    sampling = _sampling(request, request.max_tokens, request.skip_special_tokens)
     return GenerateCall(
         text=prompt if is_text else None,  # type: ignore[arg-type] # checked by is_text above
         input_ids=None if is_text else prompt,  # type: ignore[arg-type] # likewise
-        sampling_params=sampling,
+        sampling_params={"json_schema": request.json_schema} | sampling,
         return_logprob=request.logprobs is not None,
         top_logprobs_num=request.logprobs or 0,
         logprob_start_len=0 if request.echo and request.logprobs else -1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar
@@ -83,16 +83,6 @@ def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
         top = [{"token": t, "bytes": _bytes(t), "logprob": p} for p, _, t in tops[at]] if tops else []
         rows.append({"token": text, "bytes": _bytes(text), "logprob": logprob, "top_logprobs": top})
     return {"content": rows}
-
-
-def completion_logprobs(tokens: Sequence[Sequence[Any]], tops: Iterable[Sequence[Sequence[Any]] | None]) -> JsonObject:
-    """Log probabilities in the form of the completions route; offsets are not supported and are always -1."""
-    return {
-        "text_offset": [-1 for _ in tokens],
-        "token_logprobs": [logprob for logprob, _, _ in tokens],
-        "tokens": [text for _, _, text in tokens],
-        "top_logprobs": [None if top is None else {text: logprob for logprob, _, text in top} for top in tops],
-    }
 
 
 def _bytes(text: str) -> list[int]:
@@ -198,7 +188,12 @@ class CompletionView(AnswerView):
         if first and self.request.echo:
             tokens = [*meta["input_token_logprobs"], *tokens]
             tops = [*(meta.get("input_top_logprobs") or []), *tops]
-        return completion_logprobs(tokens, tops)
+        return {
+            "text_offset": [-1] * len(tokens),  # not supported
+            "token_logprobs": [logprob for logprob, _, _ in tokens],
+            "tokens": [text for _, _, text in tokens],
+            "top_logprobs": [None if top is None else {text: logprob for logprob, _, text in top} for top in tops],
+        }
 
 
 def completion_body(view: CompletionView, outputs: Sequence[JsonObject]) -> JsonObject:

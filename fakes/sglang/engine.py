@@ -232,7 +232,7 @@ class FakeSGLang:
             state.refused += 1
             raise EngineRefused("The request queue is full.")
         run = EngineRun(request.rid)
-        state.arrive(run)
+        state.waiting[run] = None
         started = asyncio.get_running_loop().time()
         try:
             await self._acquire_slot(run)

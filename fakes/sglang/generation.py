@@ -173,7 +173,7 @@ def _logprobs(
     want, keys = request.logprobs, request.keys
 
     def triple(logprob: float | None, number: int) -> list[Any]:
-        return [logprob, number, _token_text(number, tokenizer) if want.with_text else None]
+        return [logprob, number, decoded([number], tokenizer) if want.with_text else None]
 
     def row(at: int, number: int) -> list[list[Any]]:
         others = [number, *(whole(0, tokenizer.vocab_size - 1, seed, *keys, "top", at, k) for k in range(1, want.top))]
@@ -209,8 +209,9 @@ def chance_logprob(*keys: Key) -> float:
     return 0.0 - round(3.0 * draw(*keys, "logprob") ** 4, 6)
 
 
-def _token_text(number: int, tokenizer: Tokenizer) -> str:
+def decoded(ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    """Return the text of some tokens; nothing if there are no such tokens."""
     try:
-        return tokenizer.decode([number])
+        return tokenizer.decode(ids)
     except ValueError:
         return ""

@@ -97,28 +97,26 @@ class CallSample:
         """Write a turn with one call, which has these arguments as they are."""
         return self.section(self.form.write_call(self.name, arguments))
 
+    def raw(self, value: str) -> str:
+        """Write a turn with one call, whose subject is ``value`` as it is."""
+        return self.spoiled(self.spliced(value))
+
     def with_value(self, value: str) -> Call:
         """Return the call with another value for its subject."""
         key, _ = self.subject
         return {"name": self.name, "arguments": {**self.call["arguments"], key: value}}
 
-    def without_last_brace(self, place: int) -> str:
-        """Write the call without the last brace of its JSON."""
+    def changed(self, change: Callable[[str], str], *calls: Call, place: int = 0) -> str:
+        """Write one call whose JSON was changed, or that of several in the place of one."""
+        calls = calls or (self.call,)
         if not isinstance(self.form, ObjectFormat):
-            return self.form.write_call(self.name, self.arguments()[:-1], place)
-        return self.tagged(self.object()[:-1])
-
-    def object(self, call: Call | None = None) -> str:
-        """Write the object of a call, without its tag."""
-        assert isinstance(self.form, ObjectFormat)
-        call = call or self.call
-        return self.form.write_object(call["name"], self.arguments(call))
-
-    def tagged(self, text: str) -> str:
-        """Write the tag of an object around ``text``."""
-        assert isinstance(self.form, ObjectFormat)
+            return self.form.write_call(self.name, change("\n".join(map(self.arguments, calls))), place)
+        objects = [self.form.write_object(call["name"], self.arguments(call)) for call in calls]
         before, after = self.form.tag
-        return before + text + after
+        return before + change("\n".join(objects)) + after
+
+    def thinking(self, text: str, *, closed: bool = True) -> str:
+        return self.form.write_thinking(text.format(call=self.section(self.call)), closed=closed)
 
     def pick(self, items: Sequence[str], key: str) -> str:
         return pick(items, "malformed", self.form.name, self.seed, key)
@@ -127,163 +125,104 @@ class CallSample:
 Maker: TypeAlias = Callable[[CallSample], Made]
 
 
-def expecting(maker: Maker, *problems: tuple[str, str]) -> Maker:
+def refused(text: str, problem: str, *kept: Call) -> Made:
+    """For a text of which only the calls ``kept`` survive."""
+    return Made(text, kept, (("refused", problem),))
+
+
+def repaired(text: str, call: Call, problem: str) -> Made:
+    return Made(text, [call], (("repaired", problem),), "repaired")
+
+
+def noticed(text: str, problem: str, *kept: Call) -> Made:
+    return Made(text, kept, (("noticed", problem),), "repaired" if kept else "lost")
+
+
+def maker_of(kind: str) -> Maker:
+    return KINDS[kind][0]
+
+
+def expecting(kind: str, *problems: tuple[str, str]) -> Maker:
     """Return a maker of the same text with other expected problems."""
-    return lambda sample: replace(maker(sample), problems=problems)
+    return lambda sample: replace(maker_of(kind)(sample), problems=problems)
 
 
 def bad_escape(sample: CallSample, value: str = "re.findall('\\d+', 'a1')", written: str = "") -> Made:
-    text = sample.spoiled(sample.spliced(written or value))
-    return Made(text, [sample.with_value(value)], (("repaired", "bad_escape"),), "repaired")
+    return repaired(sample.raw(written or value), sample.with_value(value), "bad_escape")
 
 
-def mixed_escape(sample: CallSample) -> Made:
-    text = sample.spoiled(sample.spliced("import re\\nre.findall(\\d+, s)"))
-    return Made(text, (), (("refused", "ambiguous_escape"),))
-
-
-def latex_escape(sample: CallSample) -> Made:
-    call = sample.with_value("\x0crac{1}{2}")
-    text = sample.spoiled(sample.spliced("\\frac{1}{2}"))
-    return Made(text, [call], (("repaired", "suspicious_escape"),), "repaired")
-
-
-def broken_unicode(sample: CallSample) -> Made:
-    return Made(sample.spoiled(sample.spliced("\\u12")), (), (("refused", "bad_escape"),))
-
-
-def raw_newline(sample: CallSample) -> Made:
-    text = sample.spoiled(sample.spliced("a = 1\nprint(a)"))
-    return Made(text, [sample.with_value("a = 1\nprint(a)")], (("repaired", "raw_control"),), "repaired")
-
-
-def unescaped_quotes(sample: CallSample) -> Made:
-    return Made(sample.spoiled(sample.spliced('print("hello")')), (), (("refused", "bad_json"),))
-
-
-def unbalanced(sample: CallSample) -> Made:
-    return Made(sample.section(sample.without_last_brace(0)), (), (("refused", "bad_json"),))
-
-
-def extra_brace(sample: CallSample) -> Made:
+def _missing_name(sample: CallSample) -> Made:
     if isinstance(sample.form, ObjectFormat):
-        text = sample.section(sample.tagged(sample.object() + "}"))
-    else:
-        text = sample.spoiled(sample.arguments() + "}")
-    return Made(text, [sample.call], (("repaired", "stray_text"),), "repaired")
-
-
-def missing_name(sample: CallSample) -> Made:
-    if isinstance(sample.form, ObjectFormat):
-        block = sample.tagged(f'{{"{sample.form.parser.own_key}": {sample.arguments()}}}')
+        own = f'{{"{sample.form.parser.own_key}": {sample.arguments()}}}'
+        block = sample.changed(lambda _: own)
     else:
         block = sample.form.write_call("", sample.arguments())
-    return Made(sample.section(block), (), (("refused", "missing_name"),))
+    return refused(sample.section(block), "missing_name")
 
 
-def two_objects(sample: CallSample) -> Made:
+def _two_objects(sample: CallSample) -> Made:
     both = [sample.call, sample.sibling]
+    text = sample.section(sample.changed(str, *both))
     if not isinstance(sample.form, ObjectFormat):
-        text = sample.spoiled("\n".join(map(sample.arguments, both)))
-        return Made(text, (), (("refused", "several_arguments"),))
-    text = sample.section(sample.tagged("\n".join(map(sample.object, both))))
+        return refused(text, "several_arguments")
     return Made(text, both, (("repaired", "several_in_one_tag"),) * 2, "repaired")
 
 
-def doubled_payload(sample: CallSample) -> Made:
+def _doubled_payload(sample: CallSample) -> Made:
+    text = sample.section(sample.changed(lambda payload: payload * 2))
     if not isinstance(sample.form, ObjectFormat):
-        text = sample.spoiled(sample.arguments() * 2)
-        return Made(text, [sample.call], (("repaired", "doubled_payload"),), "repaired")
-    text = sample.section(sample.tagged(sample.object() * 2))
+        return repaired(text, sample.call, "doubled_payload")
     problems = (("refused", "doubled_payload"), ("repaired", "several_in_one_tag"))
     return Made(text, [sample.call], problems, "repaired")
 
 
-def trailing_prose(sample: CallSample) -> Made:
-    text = f"{sample.section(sample.call)}\nSo the final answer is 72. {{not json}} [1]"
-    return Made(text, [sample.call], (), "harmless")
+def _stray(sample: CallSample, more: str) -> Made:
+    return repaired(sample.section(sample.changed(lambda payload: payload + more)), sample.call, "stray_text")
 
 
-def prose_inside(sample: CallSample) -> Made:
-    prose = " this is my answer"
-    if isinstance(sample.form, ObjectFormat):
-        text = sample.section(sample.tagged(sample.object() + prose))
-    else:
-        text = sample.spoiled(sample.arguments() + prose)
-    return Made(text, [sample.call], (("repaired", "stray_text"),), "repaired")
-
-
-def closing_tag_inside(sample: CallSample) -> Made:
+def _closing_tag_inside(sample: CallSample) -> Made:
     call = sample.with_value(f"print('{sample.form.closing}')\nx = 1")
     return Made(sample.section(call), [call], (), "harmless")
 
 
-def call_in_think(sample: CallSample) -> Made:
-    text = sample.form.write_thinking(f"maybe {sample.section(sample.call)} later") + "The answer is 72."
-    return Made(text, (), (("noticed", "call_in_think"),))
+def _unclosed_think_alone(sample: CallSample) -> Made:
+    text = sample.thinking("I should call the tool now but I ran out of", closed=False).rstrip("\n")
+    return replace(noticed(text, "unclosed_think"), finish_reason="length")
 
 
-def draft_then_call(sample: CallSample) -> Made:
-    text = sample.form.write_thinking(f"maybe {sample.section(sample.call)} later") + sample.section(sample.call)
-    return Made(text, [sample.call], (("noticed", "call_in_think"),), "repaired")
-
-
-def unclosed_think(sample: CallSample) -> Made:
-    text = sample.form.write_thinking(f"I call it now.\n{sample.section(sample.call)}", closed=False)
-    return Made(text, (), (("noticed", "call_in_think"), ("refused", "unclosed_think")))
-
-
-def unclosed_think_alone(sample: CallSample) -> Made:
-    text = sample.form.write_thinking("I should call the tool now but I ran out of", closed=False).rstrip("\n")
-    return Made(text, (), (("noticed", "unclosed_think"),), finish_reason="length")
-
-
-def truncated(sample: CallSample) -> Made:
+def _truncated(sample: CallSample) -> Made:
     """Cut off inside the last argument, with a finish reason as if the calls were complete."""
     call = sample.with_value("total = 0\nfor n in range(100):\n    total += n\nprint(total)")
     text = sample.section(sample.sibling, call)
     size = whole(1, len("total = 0"), "malformed", sample.form.name, sample.seed, "cut")
     cut = text[: text.rindex("total = 0") + size]
-    return Made(cut, [sample.sibling], (("refused", "truncated"),), finish_reason="tool_calls")
+    return replace(refused(cut, "truncated", sample.sibling), finish_reason="tool_calls")
 
 
-def fenced_code(sample: CallSample) -> Made:
+def _fenced_code(sample: CallSample) -> Made:
     text = f"I run this:\n```{sample.pick(('py', 'python'), 'fence')}\n{sample.subject[1]}\n```\n"
-    return Made(text, (), (("noticed", "fenced_code"),))
+    return noticed(text, "fenced_code")
 
 
-def untagged(sample: CallSample) -> Made:
-    return Made(f"```json\n{json.dumps(sample.call)}\n```", (), (("noticed", "untagged_call"),))
-
-
-def arguments_list(sample: CallSample) -> Made:
-    return Made(sample.spoiled(json.dumps([sample.subject[1]])), (), (("refused", "arguments_not_object"),))
-
-
-def arguments_string(sample: CallSample) -> Made:
-    return Made(sample.spoiled(json.dumps(sample.subject[1])), (), (("refused", "arguments_not_object"),))
-
-
-def double_encoded(sample: CallSample) -> Made:
-    text = sample.spoiled(json.dumps(json.dumps(sample.call["arguments"])))
-    return Made(text, [sample.call], (("repaired", "double_encoded"),), "repaired")
-
-
-def unknown_tool(sample: CallSample) -> Made:
+def _unknown_tool(sample: CallSample) -> Made:
     name = sample.pick(("code_interpretr", "CodeInterpreter", "solve_equation"), "name")
     text = sample.section({"name": name, "arguments": sample.call["arguments"]}, sample.sibling)
-    return Made(text, [sample.sibling], (("refused", "unknown_tool"),))
+    return refused(text, "unknown_tool", sample.sibling)
 
 
-def invented_reply(sample: CallSample) -> Made:
+def _invented_reply(sample: CallSample) -> Made:
     text = f"{sample.section(sample.call)}\n<tool_response>\n42\n</tool_response>\nThe answer is 42."
-    return Made(text, [sample.call], (("noticed", "invented_reply"),), "repaired")
+    return noticed(text, "invented_reply", sample.call)
 
 
 def bad_sibling(sample: CallSample, bad: str = "", problem: str = "bad_json") -> Made:
     """A good call, a broken one, a good one."""
-    text = sample.section(sample.sibling, bad or sample.without_last_brace(1), _LAST)
-    return Made(text, [sample.sibling, _LAST], (("refused", problem),))
+    bad = bad or sample.changed(_without_last, place=1)
+    return refused(sample.section(sample.sibling, bad, _LAST), problem, sample.sibling, _LAST)
+
+
+def _without_last(payload: str) -> str:
+    return payload[:-1]
 
 
 def unclosed_string(sample: CallSample, quote: str = '"', problem: str = "bad_json") -> Made:
@@ -293,38 +232,57 @@ def unclosed_string(sample: CallSample, quote: str = '"', problem: str = "bad_js
     return bad_sibling(sample, sample.form.write_call(sample.name, arguments, 1), problem)
 
 
-_OBJECT: tuple[type[Format], ...] = (ObjectFormat,)
 _ARGUMENTS: tuple[type[Format], ...] = (ArgumentTextFormat,)
-_JSON = _OBJECT + _ARGUMENTS
+_JSON: tuple[type[Format], ...] = (ObjectFormat, ArgumentTextFormat)
 _ANY: tuple[type[Format], ...] = (Format,)
+_DRAFT = "maybe {call} later"
+_PROSE = "\nSo the final answer is 72. {not json} [1]"
 
 KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     "bad_escape": (bad_escape, _JSON),
-    "mixed_escape": (mixed_escape, _JSON),
-    "latex_escape": (latex_escape, _JSON),
-    "broken_unicode": (broken_unicode, _JSON),
-    "raw_newline": (raw_newline, _JSON),
-    "unescaped_quotes": (unescaped_quotes, _JSON),
-    "unbalanced": (unbalanced, _JSON),
-    "extra_brace": (extra_brace, _JSON),
-    "missing_name": (missing_name, _ANY),
-    "two_objects": (two_objects, _JSON),
-    "doubled_payload": (doubled_payload, _JSON),
-    "trailing_prose": (trailing_prose, _ANY),
-    "prose_inside": (prose_inside, _ARGUMENTS),
-    "closing_tag_inside": (closing_tag_inside, _ANY),
-    "call_in_think": (call_in_think, _ANY),
-    "draft_then_call": (draft_then_call, _ANY),
-    "unclosed_think": (unclosed_think, _ANY),
-    "unclosed_think_alone": (unclosed_think_alone, _ANY),
-    "truncated": (truncated, _ANY),
-    "fenced_code": (fenced_code, _ANY),
-    "untagged": (untagged, _ANY),
-    "arguments_list": (arguments_list, _JSON),
-    "arguments_string": (arguments_string, _JSON),
-    "double_encoded": (double_encoded, _JSON),
-    "unknown_tool": (unknown_tool, _ANY),
-    "invented_reply": (invented_reply, _ANY),
+    "mixed_escape": (lambda s: refused(s.raw("import re\\nre.findall(\\d+, s)"), "ambiguous_escape"), _JSON),
+    "latex_escape": (
+        lambda s: repaired(s.raw("\\frac{1}{2}"), s.with_value("\x0crac{1}{2}"), "suspicious_escape"),
+        _JSON,
+    ),
+    "broken_unicode": (lambda s: refused(s.raw("\\u12"), "bad_escape"), _JSON),
+    "raw_newline": (
+        lambda s: repaired(s.raw("a = 1\nprint(a)"), s.with_value("a = 1\nprint(a)"), "raw_control"),
+        _JSON,
+    ),
+    "unescaped_quotes": (lambda s: refused(s.raw('print("hello")'), "bad_json"), _JSON),
+    "unbalanced": (lambda s: refused(s.section(s.changed(_without_last)), "bad_json"), _JSON),
+    "extra_brace": (lambda s: _stray(s, "}"), _JSON),
+    "missing_name": (_missing_name, _ANY),
+    "two_objects": (_two_objects, _JSON),
+    "doubled_payload": (_doubled_payload, _JSON),
+    "trailing_prose": (lambda s: Made(s.section(s.call) + _PROSE, [s.call], (), "harmless"), _ANY),
+    "prose_inside": (lambda s: _stray(s, " this is my answer"), _ARGUMENTS),
+    "closing_tag_inside": (_closing_tag_inside, _ANY),
+    "call_in_think": (lambda s: noticed(s.thinking(_DRAFT) + "The answer is 72.", "call_in_think"), _ANY),
+    "draft_then_call": (
+        lambda s: noticed(s.thinking(_DRAFT) + s.section(s.call), "call_in_think", s.call),
+        _ANY,
+    ),
+    "unclosed_think": (
+        lambda s: Made(
+            s.thinking("I call it now.\n{call}", closed=False),
+            problems=(("noticed", "call_in_think"), ("refused", "unclosed_think")),
+        ),
+        _ANY,
+    ),
+    "unclosed_think_alone": (_unclosed_think_alone, _ANY),
+    "truncated": (_truncated, _ANY),
+    "fenced_code": (_fenced_code, _ANY),
+    "untagged": (lambda s: noticed(f"```json\n{json.dumps(s.call)}\n```", "untagged_call"), _ANY),
+    "arguments_list": (lambda s: refused(s.spoiled(json.dumps([s.subject[1]])), "arguments_not_object"), _JSON),
+    "arguments_string": (lambda s: refused(s.spoiled(json.dumps(s.subject[1])), "arguments_not_object"), _JSON),
+    "double_encoded": (
+        lambda s: repaired(s.spoiled(json.dumps(json.dumps(s.call["arguments"]))), s.call, "double_encoded"),
+        _JSON,
+    ),
+    "unknown_tool": (_unknown_tool, _ANY),
+    "invented_reply": (_invented_reply, _ANY),
     "bad_sibling": (bad_sibling, _JSON),
     "unclosed_string": (unclosed_string, _JSON),
 }

@@ -112,7 +112,10 @@ def _turn(given: Any, where: str) -> ScriptedTurn | str:
     for key in given:
         if key not in known:
             raise BadScript(f"{where}: unknown key {key!r}: {near(str(key), known)}")
-    calls = tuple(_call(call, where) for call in _listed(given.get("calls"), where))
+    listed = [] if given.get("calls") is None else given["calls"]
+    if not isinstance(listed, list):
+        raise BadScript(f"{where}: `calls` must be a list of {{name, arguments}}, not {type(listed).__name__}")
+    calls = tuple(_call(call, where) for call in listed)
     turn = given.get("turn")
     if turn is not None and not isinstance(turn, int):
         raise BadScript(f"{where}: `turn` must be an integer, not {turn!r}")
@@ -130,14 +133,6 @@ def _turn(given: Any, where: str) -> ScriptedTurn | str:
     if texts.get("finish") not in (None, "stop", "length", "tool_calls", "abort"):
         raise BadScript(f"{where}: `finish` must be stop, length, tool_calls or abort, not {texts['finish']!r}")
     return ScriptedTurn(calls=calls, turn=turn, **texts)
-
-
-def _listed(value: Any, where: str) -> Sequence[Any]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise BadScript(f"{where}: `calls` must be a list of {{name, arguments}}, not {type(value).__name__}")
-    return value
 
 
 def _call(given: Any, where: str) -> ToolCall:
@@ -181,14 +176,16 @@ class Gsm8kSolver:
         answer = self._answer(ask)
         if answer is None:
             return self._program(ask, template, name, numbers)
-        closing = f"<think>\n{template.close(name, numbers, answer)}</think>\n\n"
-        if self.reward_tool in ask.tool_names and not self._was_called(ask, self.reward_tool):
+        closing = f"<think>\n{template.fill(template.closing, name, numbers, result=answer)}</think>\n\n"
+        turns = [message for message in ask.messages if message.get("role") == "assistant"]
+        said = "\n".join(f"{turn.get('content')}{turn.get('tool_calls')}" for turn in turns)
+        if self.reward_tool in ask.tool_names and self.reward_tool not in said:
             return Reply(closing, (ToolCall(self.reward_tool, {"answer": answer}),))
         return Reply(f"{closing}#### {answer}")
 
     def _program(self, ask: Ask, template: Template, name: str, numbers: Mapping[str, int]) -> Reply:
         if ask.turn == 0:
-            thought = template.think(name, numbers)
+            thought = template.fill(template.thought, name, numbers)
         elif ask.turn < self.attempts:
             thought = "That is not a number, so the program did not run as it should. I will run it again.\n"
         else:
@@ -208,9 +205,6 @@ class Gsm8kSolver:
                     return lines[-1].strip()
         return None
 
-    def _was_called(self, ask: Ask, tool: str) -> bool:
-        return any(message.get("role") == "assistant" and tool in _message_text(message) for message in ask.messages)
-
 
 def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
     for text in (ask.last_user, ask.question):
@@ -219,10 +213,6 @@ def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
             if read is not None:
                 return template, *read
     return None
-
-
-def _message_text(message: Mapping[str, Any]) -> str:
-    return f"{message.get('content') or ''}{message.get('tool_calls') or ''}"
 
 
 class Misbehaving:

@@ -45,15 +45,8 @@ class Template:
         name = groups.pop("name")
         return name, {key: int(value.replace(",", "")) for key, value in groups.items()}
 
-    def think(self, name: str, numbers: Numbers) -> str:
-        """Return the thinking before the program."""
-        return self._fill(self.thought, name, numbers)
-
-    def close(self, name: str, numbers: Numbers, result: str) -> str:
-        """Return the thinking after the result."""
-        return self._fill(self.closing, name, numbers, result=result)
-
-    def _fill(self, text: str, name: str, numbers: Numbers, **more: str) -> str:
+    def fill(self, text: str, name: str, numbers: Numbers, **more: str) -> str:
+        """Put what is known about a problem into ``thought`` or ``closing``."""
         known = {key: f"{value:,}" for key, value in numbers.items()}
         return text.format(name=name, **{**known, **self.facts(numbers), **more})
 

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.quirk_text import QuirkStream, held
@@ -176,9 +176,10 @@ class Grammar:
 class JsonQuirkStream(QuirkStream):
     """Streams hermes, qwen, llama3 and mistral's list."""
 
-    def __init__(self, grammar: Grammar, tools: Sequence[Any]) -> None:
+    grammar: ClassVar[Grammar]
+
+    def __init__(self, tools: Sequence[Any]) -> None:
         super().__init__(tools)
-        self.grammar = grammar
         self.call = -1
         self.named = False
         self.sent: list[str] = []
@@ -208,10 +209,8 @@ class JsonQuirkStream(QuirkStream):
 
     def _in_call(self) -> bool:
         grammar = self.grammar
-        if grammar.trims and self.call >= 0 and self.buffer.startswith(grammar.closing):
-            self.buffer = self.buffer[len(grammar.closing) :]
-        if not grammar.trims and grammar.closing and self.call > 0 and self.buffer.startswith(grammar.closing):
-            self.buffer = self.buffer[len(grammar.closing) :]
+        if self.call >= (0 if grammar.trims else 1):
+            self.buffer = self.buffer.removeprefix(grammar.closing)
         if grammar.opening in self.buffer or (grammar.bare and self.buffer.startswith("{")):
             return True
         return self.call > 0 and bool(grammar.separator) and self.buffer.startswith(grammar.separator)
@@ -219,7 +218,7 @@ class JsonQuirkStream(QuirkStream):
     def _plain(self) -> str:
         grammar = self.grammar
         bare = grammar.closing.lstrip("\n")
-        if held(self.buffer, (grammar.opening,)) or held(self.buffer, (bare,)):
+        if held(self.buffer, grammar.opening, bare):
             return ""
         text, self.buffer = self.buffer, ""
         return text.replace(grammar.closing, "").replace(bare, "") if bare else text

@@ -7,13 +7,14 @@ recordings. A parser that raises in sglang raises here, too.
 from __future__ import annotations
 
 import ast
+import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
+from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text, markers
 from sfusion_tools.formats.literal import is_json_tree
 
 
@@ -70,21 +71,28 @@ def behind(
 
 
 def literal(text: str) -> Any:
-    """Evaluate a Python literal that JSON could express."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        value = ast.literal_eval(text.strip())
+    """Evaluate a Python literal that JSON could express; raises ValueError for anything else."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = ast.literal_eval(text.strip())
+    except (SyntaxError, RecursionError, MemoryError, TypeError) as error:
+        raise ValueError(text) from error
     if not is_json_tree(value):
         raise ValueError(text)
     return value
 
 
-def held(text: str, tokens: Sequence[str]) -> int:
+def json_or_literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return literal(text)
+
+
+def held(text: str, *tokens: str) -> int:
     """Return how much of the end of ``text`` may become one of ``tokens``."""
-    for size in range(min(len(text), max(map(len, tokens)) - 1), 0, -1):
-        if any(token.startswith(text[-size:]) for token in tokens):
-            return size
-    return 0
+    return markers(tokens).unfinished(text, 0)
 
 
 class QuirkStream(ABC):
@@ -100,9 +108,9 @@ class QuirkStream(ABC):
     def finish(self, reason: str) -> Extract:
         return Extract()
 
-    def _take_plain(self, tokens: Sequence[str]) -> str:
+    def _take_plain(self, *tokens: str) -> str:
         """Take what cannot become one of ``tokens`` off the front of the buffer."""
-        size = len(self.buffer) - held(self.buffer, tokens)
+        size = len(self.buffer) - held(self.buffer, *tokens)
         text, self.buffer = self.buffer[:size], self.buffer[size:]
         return text
 

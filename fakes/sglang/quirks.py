@@ -9,7 +9,7 @@ docs/tool-call-formats.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from sfusion.fakes.errors import BadValue
@@ -20,7 +20,7 @@ from sfusion.fakes.sglang.reasoning import PARSERS, Harmony, Reasoning
 from sfusion_tools.errors import near
 from sfusion_tools.formats import get_format
 
-__all__ = ["QuirkError", "QuirkParser", "held_by_client", "quirk_stream", "sglang_parse"]
+__all__ = ["QuirkError", "QuirkParser", "quirk_stream", "sglang_parse"]
 
 
 def sglang_parse(form: str, text: str, tools: Sequence[Any]) -> Extract:
@@ -60,19 +60,6 @@ class QuirkParser:
 
     def stream(self, tools: Sequence[Any]) -> CallStream:
         return quirk_stream(self._form, tools)
-
-
-def held_by_client(form: str, chunks: Iterable[str], tools: Sequence[Any]) -> tuple[str, list[tuple[str | None, str]]]:
-    """Return what a client holds after the stream: the content, and name and arguments of each call by its index."""
-    stream = quirk_stream(form, tools)
-    content = ""
-    calls: dict[int, tuple[str | None, str]] = {}
-    for delta in (*map(stream.feed, chunks), stream.finish("stop")):
-        content += delta.content
-        for piece in delta.pieces:
-            name, arguments = calls.get(piece.index, (None, ""))
-            calls[piece.index] = (name or piece.name, arguments + piece.arguments)
-    return content, [calls[index] for index in sorted(calls)]
 
 
 Quirks = Literal["sglang"] | None

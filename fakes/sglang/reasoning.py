@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sfusion.fakes.sglang.calls import markers
 from sfusion_tools.formats.text_reader import Markers, Scan, TextReader
 
 Switch = Literal["always", "on", "off"]
@@ -69,22 +69,22 @@ class ReasoningStream:
         text, self._held = self._held + delta, ""
         thought = rest = ""
         while not self._closed:
-            found = _first(text, self._expected())
+            found = markers(self._expected()).pattern.search(text)
             if found is None:
                 break
-            at, mark = found
             if self._inside:
-                thought += text[:at]
+                thought += text[: found.start()]
             else:
-                rest += text[:at]
-            text = text[at:] if mark == self._marks.tool_start else text[at + len(mark) :]
-            if mark == self._marks.start:
+                rest += text[: found.start()]
+            text = text[found.start() :] if found[0] == self._marks.tool_start else text[found.end() :]
+            if found[0] == self._marks.start:
                 self._opened = self._inside = True
             else:
                 self._closed = True
         if self._closed:
             return self._take_thought() + thought, rest + text
-        text, self._held = _hold(text, self._expected())
+        cut = len(text) - markers(self._expected()).unfinished(text, 0)
+        text, self._held = text[:cut], text[cut:]
         if not self._inside:
             return thought, rest + text
         if not self._at_once:
@@ -108,20 +108,6 @@ class ReasoningStream:
         """Return what was held back, at the end of the text."""
         held, self._held = self._held, ""
         return (self._take_thought() + held, "") if self._inside and not self._closed else ("", held)
-
-
-_markers = functools.cache(Markers)
-
-
-def _hold(text: str, marks: tuple[str, ...]) -> tuple[str, str]:
-    """Split off the end of the text that may become a mark."""
-    cut = len(text) - _markers(marks).unfinished(text, 0)
-    return text[:cut], text[cut:]
-
-
-def _first(text: str, marks: tuple[str, ...]) -> tuple[int, str] | None:
-    found = [(at, mark) for mark in marks if (at := text.find(mark)) >= 0]
-    return min(found) if found else None
 
 
 _ANALYSIS = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)(?:<\|end\|>|\Z)", re.DOTALL)

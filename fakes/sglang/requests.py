@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sfusion.fakes.errors import BadValue
-from sfusion.fakes.sglang.generation import GenerationRequest, Logprobs
+from sfusion.fakes.sglang.generation import GenerationRequest, Logprobs, decoded
 from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.sampling import SamplingParams
 from sfusion_tools.tokenizers import Tokenizer
@@ -114,14 +114,7 @@ def _prompts(call: GenerateCall, tokenizer: Tokenizer) -> tuple[list[tuple[Seque
         raise BadValue("input_ids cannot be empty.")
     is_batch = not isinstance(given[0], int)
     rows: list[Sequence[int]] = list(given) if is_batch else [given]
-    return [(row, _decoded(row, tokenizer)) for row in rows], is_batch
-
-
-def _decoded(ids: Sequence[int], tokenizer: Tokenizer) -> str:
-    try:
-        return tokenizer.decode(ids)
-    except ValueError:
-        return ""
+    return [(row, decoded(row, tokenizer)) for row in rows], is_batch
 
 
 def _spread(value: Any, count: int, one: type) -> list[Any]:

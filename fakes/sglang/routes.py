@@ -7,12 +7,12 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 from urllib.parse import parse_qs
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
-from sfusion.fakes.errors import EngineRefused
+from sfusion.fakes.errors import BadValue, EngineRefused
 from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallPiece
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
@@ -53,28 +53,12 @@ from sfusion.fakes.sglang.schema import (
     ParseFunctionCallReq,
     PauseGenerationReqInput,
 )
-from sfusion.fakes.sglang.validation import (
-    check_content_type,
-    endpoint,
-    read_body,
-    read_query,
-)
+from sfusion.fakes.sglang.validation import read_body, read_json_body, read_query
 from sfusion.fakes.wire import Answer, Request
 from sfusion.fakes.wire.app import Handler
 from sfusion_tools._version import __version__
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_ADAPTERS: dict[Any, TypeAdapter[Any]] = {
-    model: TypeAdapter(model)
-    for model in (
-        *(ChatCompletionRequest, CompletionRequest, GenerateReqInput, ParseFunctionCallReq),
-        *(AbortReq, PauseGenerationReqInput, ContinueGenerationReqInput),
-    )
-}
-_TIMEOUT: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0)])
 
 _FLUSHED = (
     "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, the "
@@ -92,8 +76,6 @@ class ModelInfo:
     reasoning_parser: str | None = None
     quirks: Quirks = None
     report_cache: bool = False
-    model_type: str = "qwen3"
-    architectures: tuple[str, ...] = ("Qwen3ForCausalLM",)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
@@ -170,8 +152,8 @@ class Handlers:
             "tool_call_parser": shown_name(model.tool_call_parser),
             "has_image_understanding": False,
             "has_audio_understanding": False,
-            "model_type": model.model_type,
-            "architectures": list(model.architectures),
+            "model_type": "qwen3",
+            "architectures": ["Qwen3ForCausalLM"],
         }
         return Answer.json(info)
 
@@ -225,15 +207,14 @@ class Handlers:
     # -- control --
 
     async def abort(self, request: Request) -> Answer:
-        body = self._read(AbortReq, request)
+        body = read_body(AbortReq, request)
         self._engine.abort_request(body.rid, body.abort_all)
         return Answer(content_type=None)
 
     async def flush(self, request: Request) -> Answer:
         """Clear the cache, waiting up to ``timeout`` seconds for the engine to be idle."""
         given = parse_qs(request.query, keep_blank_values=True).get("timeout")
-        where = endpoint(request.method, request.path)
-        timeout = read_query(_TIMEOUT, given[-1], "timeout", where) if given else 0.0
+        timeout = read_query(Annotated[float, Field(ge=0)], given[-1], "timeout", request) if given else 0.0
         if not self._engine.flush_cache():
             if timeout <= 0:
                 return Answer(status=400, body=b"Flush cache failed.\n", content_type=None)
@@ -242,17 +223,17 @@ class Handlers:
         return Answer(body=_FLUSHED.encode(), content_type=None)
 
     async def pause(self, request: Request) -> Answer:
-        self._engine.pause_generation(self._read(PauseGenerationReqInput, request).mode)
+        self._engine.pause_generation(read_body(PauseGenerationReqInput, request).mode)
         return Answer.json({"message": "Generation paused successfully.", "status": "ok"})
 
     async def resume(self, request: Request) -> Answer:
-        self._read(ContinueGenerationReqInput, request)
+        read_body(ContinueGenerationReqInput, request)
         self._engine.continue_generation()
         return Answer.json({"message": "Generation continued successfully.", "status": "ok"})
 
     async def parse(self, request: Request) -> Answer:
         """Parse the calls in a text."""
-        body = self._read(ParseFunctionCallReq, request)
+        body = read_body(ParseFunctionCallReq, request)
         parser = call_parser(body.tool_call_parser, self._model.quirks)
         tools = [tool.model_dump() for tool in body.tools]
         cut = parser.whole(body.text, tools, "stop") if parser is not None else None
@@ -278,14 +259,14 @@ class Handlers:
     # -- generation --
 
     async def generate(self, request: Request) -> Answer:
-        call = self._read(GenerateReqInput, request).call()
+        call = read_body(GenerateReqInput, request).call()
         if call.stream:
             progress = StreamProgress()
             return Answer(
                 stream=self._native_stream(call, progress), content_type=EVENT_STREAM, share=lambda: progress.sent
             )
         try:
-            output = await self._engine.generate(call)
+            output = await self._output(call)
         except ValueError as error:
             return Answer.json(native_error(str(error)), status=400)
         except EngineRefused:
@@ -293,12 +274,6 @@ class Handlers:
         except Exception:
             logger.exception("generation failed; the client hears no more than a 500, as from the real server")
             return Answer.text("Internal Server Error", status=500)
-        finishes = [one["meta_info"]["finish_reason"] for one in (output if isinstance(output, list) else [output])]
-        failed = next((finish for finish in finishes if is_error(finish)), None)
-        if failed is not None and failed["status_code"] == 400:
-            return Answer.json(native_error(failed["message"]), status=400)
-        if failed is not None:
-            raise EngineRefused(failed["message"], failed["status_code"])
         return Answer.json(output)
 
     async def _native_stream(self, call: GenerateCall, progress: StreamProgress) -> AsyncIterator[bytes]:
@@ -314,7 +289,7 @@ class Handlers:
         yield DONE
 
     async def chat(self, request: Request) -> Answer:
-        body = self._read_openai(ChatCompletionRequest, request)
+        body = read_json_body(ChatCompletionRequest, request)
         reason = refusal(body, self._engine.context_length)
         if reason is not None:
             return error_answer(reason)
@@ -358,7 +333,7 @@ class Handlers:
         )
 
     async def completions(self, request: Request) -> Answer:
-        body = self._read_openai(CompletionRequest, request)
+        body = read_json_body(CompletionRequest, request)
         try:
             call = completion_call(body)
         except ValueError as error:
@@ -370,19 +345,21 @@ class Handlers:
 
     async def _whole(self, call: GenerateCall, body: Callable[[list[JsonObject]], JsonObject]) -> Answer:
         try:
-            output = await self._engine.generate(call)
-        except EngineRefused:
-            raise
+            output = await self._output(call)
         except Exception as error:
             return _failure(error)
-        outputs = output if isinstance(output, list) else [output]
-        for one in outputs:
+        return Answer.json(body(output if isinstance(output, list) else [output]))
+
+    async def _output(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
+        """Generate; an abort with an error status is raised."""
+        output = await self._engine.generate(call)
+        for one in output if isinstance(output, list) else [output]:
             finish = one["meta_info"]["finish_reason"]
             if is_error(finish):
                 if finish["status_code"] == 400:
-                    return error_answer(finish["message"])
+                    raise BadValue(finish["message"])
                 raise EngineRefused(finish["message"], finish["status_code"])
-        return Answer.json(body(outputs))
+        return output
 
     async def _streamed(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> Answer:
         """Wait for the first events, so that an invalid request is answered with an error status."""
@@ -390,8 +367,6 @@ class Handlers:
         events = self._events(call, stream, progress)
         try:
             first = await anext(events)
-        except EngineRefused:
-            raise
         except Exception as error:
             return _failure(error)
         return Answer(stream=_after(first, events), content_type=EVENT_STREAM, share=lambda: progress.sent)
@@ -415,27 +390,16 @@ class Handlers:
             if not stream.begun:
                 raise
             yield error_event(str(error))
-        except Exception as error:
+        except Exception:
             if not stream.begun:
                 raise
-            # The real server closes the connection here; the stream ends without [DONE].
-            del error
-            return
+            return  # the real server closes the connection here, without [DONE]
         yield DONE
-
-    # -- bodies --
-
-    def _read(self, model: type[T], request: Request) -> T:
-        where = endpoint(request.method, request.path)
-        body: T = read_body(_ADAPTERS[model], request.body, request.headers.get("Content-Type"), where)
-        return body
-
-    def _read_openai(self, model: type[T], request: Request) -> T:
-        check_content_type(request.headers.get("Content-Type"))
-        return self._read(model, request)
 
 
 def _failure(error: Exception) -> Answer:
+    if isinstance(error, EngineRefused):
+        raise error
     if isinstance(error, ValueError):
         return error_answer(str(error))
     return error_answer(f"Internal server error: {error}", "InternalServerError", 500)

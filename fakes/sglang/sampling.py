@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -83,14 +83,15 @@ def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> S
         body = [number for number in ids if number != eos] or tokenizer.encode(" ")
         ids = [*(body[at % len(body)] for at in range(wanted)), eos]
     stops = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset({eos}))
-    cut = _first_stop_id(ids, stops, params.min_new_tokens)
-    found = _first_stop_text(tokenizer.decode(ids[: _shorter(cut, limit)]), params)
+    ends = (at for at, number in enumerate(ids) if number in stops and at >= params.min_new_tokens)
+    cut = min(next(ends, limit), limit)
+    found = _first_stop_text(tokenizer.decode(ids[:cut]), params)
     if found is not None:
-        start, stop, matched = found
+        stop, start, matched = found
         whole = tokenizer.decode(ids)
         shown = whole[:stop] if params.no_stop_trim else whole[:start]
         return SampledText(tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched))
-    if cut is not None and cut < limit:
+    if cut < limit:
         sampled = tuple(ids[: cut + 1])
         shown_ids = sampled if params.no_stop_trim else sampled[:-1]
         shown = tokenizer.decode(shown_ids, skip_special_tokens=params.skip_special_tokens)
@@ -101,15 +102,8 @@ def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> S
     return SampledText(sampled, shown.removesuffix("\ufffd"), Finish("length", length=len(sampled)))
 
 
-def _shorter(cut: int | None, limit: int) -> int:
-    return limit if cut is None else min(cut, limit)
-
-
-def _first_stop_id(ids: Sequence[int], stops: frozenset[int], at_least: int) -> int | None:
-    return next((at for at, number in enumerate(ids) if number in stops and at >= at_least), None)
-
-
 def _first_stop_text(text: str, params: SamplingParams) -> tuple[int, int, str] | None:
+    """Return where the first stop ends and begins, and what it is."""
     found: list[tuple[int, int, str]] = []
     for stop in params.stop:
         start = text.find(stop)
@@ -122,10 +116,7 @@ def _first_stop_text(text: str, params: SamplingParams) -> tuple[int, int, str] 
             raise BadValue(f"stop_regex: {error}") from error
         if span is not None and span[1] > span[0]:
             found.append((span[1], span[0], pattern))
-    if not found:
-        return None
-    stop_at, start, matched = min(found)
-    return start, stop_at, matched
+    return min(found, default=None)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -141,26 +132,24 @@ def _patterns(value: Any) -> tuple[str, ...]:
         raise BadValue(f"stop_regex: {error}") from error
 
 
-def _check(given: Mapping[str, Any], vocab_size: int) -> None:
-    def number(name: str, default: float) -> float:
-        value = given.get(name)
-        return default if value is None else value
+_RULES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    ("temperature", lambda it: math.isfinite(it) and it >= 0, "be a non-negative finite number"),
+    ("top_p", lambda it: 0 < it <= 1, "be in (0, 1]"),
+    ("min_p", lambda it: 0 <= it <= 1, "be in [0, 1]"),
+    ("top_k", lambda it: it == -1 or it >= 1, "be -1 (disable) or at least 1"),
+    ("frequency_penalty", lambda it: -2 <= it <= 2, "be in [-2, 2]"),
+    ("presence_penalty", lambda it: -2 <= it <= 2, "be in [-2, 2]"),
+    ("repetition_penalty", lambda it: 0 < it <= 2, "be in (0, 2] (1.0 = no penalty)"),
+)
 
-    temperature = number("temperature", 1.0)
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise BadValue(f"temperature must be a non-negative finite number, got {temperature}.")
-    if not 0 < (top_p := number("top_p", 1.0)) <= 1:
-        raise BadValue(f"top_p must be in (0, 1], got {top_p}.")
-    if not 0 <= (min_p := number("min_p", 0.0)) <= 1:
-        raise BadValue(f"min_p must be in [0, 1], got {min_p}.")
-    if (top_k := number("top_k", -1)) != -1 and top_k < 1:
-        raise BadValue(f"top_k must be -1 (disable) or at least 1, got {top_k}.")
-    for name in ("frequency_penalty", "presence_penalty"):
-        if not -2 <= (penalty := number(name, 0.0)) <= 2:
-            raise BadValue(f"{name} must be in [-2, 2], got {penalty}.")
-    if not 0 < (repetition := number("repetition_penalty", 1.0)) <= 2:
-        raise BadValue(f"repetition_penalty must be in (0, 2] (1.0 = no penalty), got {repetition}.")
-    if (least := number("min_new_tokens", 0)) < 0:
+
+def _check(given: Mapping[str, Any], vocab_size: int) -> None:
+    for name, fits, rule in _RULES:
+        value = given.get(name)
+        if value is not None and not fits(value):
+            raise BadValue(f"{name} must {rule}, got {value}.")
+    least = given.get("min_new_tokens") or 0
+    if least < 0:
         raise BadValue(f"min_new_tokens must be in [0, max_new_tokens], got {least}.")
     most = given.get("max_new_tokens", 128)
     if most is not None and most < 0:

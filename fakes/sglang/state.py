@@ -63,22 +63,12 @@ class EngineSnapshot:
 
 @dataclass(slots=True, eq=False)
 class EngineRun:
-    """One request between its arrival and its end; ``wake`` is set when it has to look at its state."""
+    """One request between its arrival and its end; ``wake`` is set when it has to look at the other fields."""
 
     rid: str
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     ended_by: Finish | None = None
     crashed: bool = False
-
-    def end(self, finish: Finish) -> None:
-        """Make the request end when it looks next."""
-        self.ended_by = finish
-        self.wake.set()
-
-    def crash(self) -> None:
-        """Make the request fail: the engine has crashed."""
-        self.crashed = True
-        self.wake.set()
 
 
 @dataclass(slots=True)
@@ -116,9 +106,6 @@ class State:
         """The request that runs next when a slot is free."""
         return next(iter(self.waiting), None)
 
-    def arrive(self, run: EngineRun) -> None:
-        self.waiting[run] = None
-
     def admit(self, run: EngineRun) -> None:
         del self.waiting[run]
         self.working[run] = None
@@ -131,7 +118,8 @@ class State:
         """Abort the requests whose id begins with ``rid``, or all; an empty id matches none. Return how many."""
         hit = [run for run in self.runs if all_of_them or (rid and run.rid.startswith(rid))]
         for run in hit:
-            run.end(Finish.aborted())
+            run.ended_by = Finish.aborted()
+            run.wake.set()
         return len(hit)
 
     def crash(self) -> None:
@@ -139,7 +127,8 @@ class State:
         self.up = False
         self.cache.clear()
         for run in self.runs:
-            run.crash()
+            run.crashed = True
+            run.wake.set()
 
     def restart(self) -> None:
         """Come back with an empty cache."""

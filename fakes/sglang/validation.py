@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from sfusion.fakes.errors import FakeSGLangError
 from sfusion.fakes.sglang.completions import error_answer
-from sfusion.fakes.wire import Answer
+from sfusion.fakes.wire import Answer, Request
 from sfusion.fakes.wire.app import is_json, json_invalid
 
 T = TypeVar("T")
 
 Detail = dict[str, Any]
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 class Refused(FakeSGLangError):
@@ -32,42 +36,47 @@ def _invalid(details: list[Detail], where: str) -> Refused:
     return Refused(error_answer(f"{count}{lines}{where} {details}", "Bad Request"))
 
 
-def endpoint(method: str, path: str) -> str:
+def _endpoint(request: Request) -> str:
     """Return the lines that name the endpoint in an error."""
-    if path.startswith("/v1/"):
+    route = f"{request.method} {request.path}"
+    if request.path.startswith("/v1/"):
         # The real text names a file of the server, which the recordings leave blank.
-        return f'\n\n  File "<server file>", line N, in <endpoint>\n    {method} {path}'
-    return f"\n\n  Endpoint: {method} {path}"
+        return f'\n\n  File "<server file>", line N, in <endpoint>\n    {route}'
+    return f"\n\n  Endpoint: {route}"
 
 
-def read_body(adapter: TypeAdapter[T], data: bytes, content_type: str | None, where: str) -> T:
+def read_body(model: type[T], request: Request) -> T:
     """Return the body as its model; raises :class:`Refused`. Only decodes JSON, like FastAPI."""
-    body: Any = data
-    if data and (not content_type or is_json(content_type)):
-        body = _decode(data, where)
-    if not data or body is None:
+    body: Any = request.body
+    where = _endpoint(request)
+    content_type = request.headers.get("Content-Type")
+    if body and (not content_type or is_json(content_type)):
+        body = _decode(body, where)
+    if body is None or body == b"":
         raise _invalid([{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}], where)
     try:
-        return adapter.validate_python(body, from_attributes=True)
+        read: T = _adapter(model).validate_python(body, from_attributes=True)
     except ValidationError as error:
         raise _invalid(_details(error, ("body",)), where) from None
     except AttributeError as error:
         # The real validators expect an object, and fail with a plain 500 for anything else.
         raise Refused(Answer.text("Internal Server Error", status=500)) from error
+    return read
 
 
-def read_query(adapter: TypeAdapter[T], value: str, name: str, where: str) -> T:
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as error:
-        raise _invalid(_details(error, ("query", name)), where) from None
-
-
-def check_content_type(content_type: str | None) -> None:
-    """Raise Refused unless the content type is JSON."""
-    if (content_type or "").lower().split(";", 1)[0] != "application/json":
+def read_json_body(model: type[T], request: Request) -> T:
+    """Return the body of a request to an OpenAI route, which must be declared as JSON."""
+    if request.headers.get("Content-Type", "").lower().split(";", 1)[0] != "application/json":
         message = "Unsupported Media Type: Only 'application/json' is allowed"
         raise _invalid([{"loc": ["header", "content-type"], "msg": message, "type": "value_error"}], "")
+    return read_body(model, request)
+
+
+def read_query(kind: Any, value: str, name: str, request: Request) -> Any:
+    try:
+        return _adapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise _invalid(_details(error, ("query", name)), _endpoint(request)) from None
 
 
 def _decode(data: bytes, where: str) -> Any:

@@ -16,7 +16,7 @@ from sfusion.fakes.wire.message import Answer
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from sfusion.fakes.faults import ContentFault
 

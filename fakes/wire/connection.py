@@ -166,7 +166,8 @@ class Connection(web.RequestHandler):
         self.died = False
         """The server crashed: what it had read is not served any more."""
         self._gone: asyncio.Future[None] | None = None
-        self._lost = False
+        self.lost = False
+        """The client is gone."""
         self._ignoring = False
         self._requests = RequestFilter()
         self._halted = False
@@ -200,7 +201,7 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Wake all waiters; a program that the client started keeps running, as on the real server."""
-        self._lost = True
+        self.lost = True
         super().connection_lost(exc)
         for waiting in (self._gone, self._writable):
             if waiting is not None and not waiting.done():
@@ -241,16 +242,11 @@ class Connection(web.RequestHandler):
         self.ignore_input()
         self.finish()
 
-    @property
-    def lost(self) -> bool:
-        """The client is gone."""
-        return self._lost
-
     def gone(self) -> asyncio.Future[None]:
         """A future that is done when the client is gone."""
         if self._gone is None:
             self._gone = asyncio.get_running_loop().create_future()
-            if self._lost:
+            if self.lost:
                 self._gone.set_result(None)
         return self._gone
 
@@ -310,7 +306,7 @@ class Connection(web.RequestHandler):
 
     async def drained(self) -> None:
         """Wait until the client has read enough for more to be written."""
-        while self.full and not self._lost:
+        while self.full and not self.lost:
             self._writable = asyncio.get_running_loop().create_future()
             await self._writable
 
@@ -326,7 +322,7 @@ class Connection(web.RequestHandler):
     def release_input(self) -> None:
         """Handle what was held back."""
         held, self._held = self._held, None
-        if held and not self._lost and not self._ignoring:
+        if held and not self.lost and not self._ignoring:
             self._receive(bytes(held))
 
     def reset(self) -> None:

@@ -65,8 +65,7 @@ class Exchange:
         core.ledger.start(self._call)
         if self._begun is not None:
             self._begun.set()
-        if core.journal is not None:
-            self.note(core.work_events.started)
+        self.note(core.work_events.started)
 
     def finished(self, **more: Any) -> None:
         if not self._work:
@@ -74,8 +73,7 @@ class Exchange:
         self._ran = "ended"
         core = self._core
         core.ledger.finish(self._call, completed=True)
-        if core.journal is not None:
-            self.note(core.work_events.finished, **more)
+        self.note(core.work_events.finished, **more)
 
     def failed(self, event: str, **more: Any) -> None:
         self._failed = True
@@ -139,7 +137,17 @@ class Exchange:
         core = self._core
         try:
             if core.plan.rules:
-                self._fate = core.plan.fate(self._arrival(subject))
+                arrival = Arrival(
+                    call=subject.call,
+                    attempt=self._attempt,
+                    path=self._request.path,
+                    method=self._request.method,
+                    work=subject.work,
+                    language=subject.language,
+                    code=subject.code,
+                    in_flight=max(1, core.ledger.in_flight),
+                )
+                self._fate = core.plan.fate(arrival)
             if core.wedged_by is not None and not await self._outlast_wedge():
                 return 0
             if self._fate is None and not core.plan.concerns("during"):
@@ -154,18 +162,6 @@ class Exchange:
             self._ended = True
             if self._release is not None:
                 self._release()
-
-    def _arrival(self, subject: Subject) -> Arrival:
-        return Arrival(
-            call=subject.call,
-            attempt=self._attempt,
-            path=self._request.path,
-            method=self._request.method,
-            work=subject.work,
-            language=subject.language,
-            code=subject.code,
-            in_flight=max(1, self._core.ledger.in_flight),
-        )
 
     async def _run(self) -> None:
         """Execute, with the faults that strike during and after it."""
@@ -318,10 +314,9 @@ class Exchange:
     def _tell(self, status: int) -> None:
         """Record how the request ends."""
         self._told = True
-        if self._core.journal is not None:
-            event = "answered" if status else "unanswered"
-            asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
-            self.note(event, status=status, client_gone=self._connection.lost, **asked)
+        event = "answered" if status else "unanswered"
+        asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
+        self.note(event, status=status, client_gone=self._connection.lost, **asked)
 
     def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
         self._core.ledger.strike(rule)
@@ -330,8 +325,7 @@ class Exchange:
 
     def note(self, event: str, **more: Any) -> None:
         """Write an event of this attempt to the journal."""
-        if self._core.journal is not None:
-            self._core.note(event, call=self._call, attempt=self._attempt, **more)
+        self._core.note(event, call=self._call, attempt=self._attempt, **more)
 
 
 def status_answer(action: Status) -> Answer:

@@ -60,16 +60,11 @@ class Ledger:
 
     def arrive(self, call: str) -> int:
         """Count a request for work; return the number of this attempt of the call."""
-        record = self.calls.get(call)
-        if record is None:
-            if len(self.calls) >= MOST_CALLS:
-                self.calls.popitem(last=False)
-            record = self.calls[call] = self.record()
+        record = self._record(call)
         record.arrived += 1
         self.arrived += 1
         self.in_flight += 1
-        if self.in_flight > self.peak_in_flight:
-            self.peak_in_flight = self.in_flight
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         return record.arrived
 
     def arrive_other(self, call: str) -> int:
@@ -82,8 +77,7 @@ class Ledger:
         self.started += 1
         self._record(call).started += 1
         self.executing += 1
-        if self.executing > self.peak_executing:
-            self.peak_executing = self.executing
+        self.peak_executing = max(self.peak_executing, self.executing)
 
     def finish(self, call: str, *, completed: bool) -> None:
         """Count an execution that ended, by itself or because the server went down."""
@@ -123,8 +117,10 @@ class Ledger:
         return data
 
     def _record(self, call: str) -> CallRecord:
-        # After clear(), a request that is still in flight may belong to a call that was forgotten.
+        # Also a request that is still in flight may belong to a call that was forgotten.
         record = self.calls.get(call)
         if record is None:
+            if len(self.calls) >= MOST_CALLS:
+                self.calls.popitem(last=False)
             record = self.calls[call] = self.record()
         return record

@@ -60,7 +60,8 @@ class Answer:
         """The same answer with another body."""
         if not self.relayed:
             return replace(self, body=body, stream=None)
-        return replace(self, body=body, stream=None, headers=_with_length(self.headers, len(body)))
+        headers = _with_header(self.headers, ("content-length", "transfer-encoding"), str(len(body)))
+        return replace(self, body=body, stream=None, headers=headers)
 
     def with_type(self, content_type: str) -> Answer:
         """The same answer with another content type."""
@@ -73,10 +74,6 @@ class Answer:
         if self.stream is None:
             return self
         return self.with_body(b"".join([piece async for piece in self.stream]))
-
-
-def _with_length(headers: Headers, length: int) -> Headers:
-    return _with_header(headers, ("content-length", "transfer-encoding"), str(length))
 
 
 def _with_header(headers: Headers, names: tuple[str, ...], value: str) -> Headers:
@@ -112,11 +109,6 @@ def json_line(record: Any) -> str:
     return json.dumps(record, ensure_ascii=False).translate(_ESCAPED) + "\n"
 
 
-@lru_cache(maxsize=2)
-def _date(second: int) -> str:
-    return formatdate(second, usegmt=True)
-
-
 def phrase_of(status: int) -> str:
     """The reason phrase of a status; empty for one that is not in the standards."""
     return HTTPStatus(status).phrase if status in _STATUSES else ""
@@ -124,7 +116,7 @@ def phrase_of(status: int) -> str:
 
 @lru_cache(maxsize=64)
 def _opening(status: int, second: int) -> str:
-    return f"HTTP/1.1 {status} {phrase_of(status)}\r\ndate: {_date(second)}\r\nserver: uvicorn\r\n"
+    return f"HTTP/1.1 {status} {phrase_of(status)}\r\ndate: {formatdate(second, usegmt=True)}\r\nserver: uvicorn\r\n"
 
 
 def render_head(answer: Answer, *, announce_close: bool = False) -> bytes:
@@ -132,11 +124,7 @@ def render_head(answer: Answer, *, announce_close: bool = False) -> bytes:
     if answer.relayed:
         return _relayed_head(answer, announce_close=announce_close)
     # The machine's date, also on virtual time: nothing depends on this header.
-    opening = _opening(answer.status, int(time.time()))
-    if not (answer.headers or answer.late_headers or announce_close or answer.stream):
-        kind = f"content-type: {answer.content_type}\r\n" if answer.content_type is not None else ""
-        return f"{opening}content-length: {len(answer.body)}\r\n{kind}\r\n".encode("latin-1", "replace")
-    parts = [opening]
+    parts = [_opening(answer.status, int(time.time()))]
     parts.extend(f"{name}: {value}\r\n" for name, value in answer.headers)
     if answer.stream is None:
         parts.append(f"content-length: {len(answer.body)}\r\n")

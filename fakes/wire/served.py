@@ -150,7 +150,31 @@ class Served:
         return render(self._do(self._families))
 
     def _families(self) -> list[MetricFamily]:
-        return server_families(type(self).__name__, self.server, strikes=self._strikes())
+        """The metrics; called in the loop of the server, whose clock measures the uptime."""
+        server, ledger = self.server, self.ledger
+        answers = [
+            ({"method": method, "route": route, "status": str(status) if status else "none"}, float(count))
+            for (method, route, status), count in sorted(ledger.answers.items())
+        ]
+        ended = "Requests that ended; status none: without an answer."
+        uptime, since = server.now() - server.started, "Seconds since it began to listen, in its own time."
+        this = [({"kind": type(self).__name__, "version": __version__}, 1.0)]
+        families = [
+            MetricFamily("sfusion_server_info", "gauge", "What serves this page.", this),
+            single("sfusion_server_uptime_seconds", "gauge", since, uptime),
+            MetricFamily("sfusion_server_requests_total", "counter", ended, answers),
+            by_label("sfusion_server_faults_total", "counter", "Strikes of fault rules.", "rule", self._strikes()),
+            single("sfusion_server_in_flight", "gauge", "Requests for work in flight.", ledger.in_flight),
+            single("sfusion_server_connections_total", "counter", "Connections accepted.", ledger.connections),
+            single("sfusion_server_open_connections", "gauge", "Open connections.", server.open_connections),
+            single("sfusion_server_wedged", "gauge", "1 while it is wedged.", server.wedged_by is not None),
+        ]
+        if ledger.executing is not None:  # a proxy cannot know
+            families += [
+                single("sfusion_server_executing", "gauge", "Requests whose work is being done.", ledger.executing),
+                single("sfusion_server_executions_total", "counter", "Executions that began.", ledger.started),
+            ]
+        return families
 
     def _strikes(self) -> Mapping[str, int]:
         return self.ledger.strikes
@@ -206,48 +230,26 @@ def server_of(
     unknown = options.keys() - ServerOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{type(fake).__name__} got an unexpected keyword argument {min(unknown)!r}")
-    host = options.get("host", "127.0.0.1")
-    access = Access(
-        host,
-        token=options.get("token"),
-        require_token=options.get("require_token", False),
-        runs_code=runs_code,
-        allow_remote=options.get("allow_remote", False),
-        allow_hosts=options.get("allow_hosts", ()),
-        allow_origins=options.get("allow_origins", ()),
-        realm=realm,
-    )
-    return kind(
-        app,
-        host=host,
-        port=options.get("port", 0),
-        rules=rules,
-        seed=options.get("seed", 0),
-        journal=options.get("journal"),
-        access_log=options.get("access_log"),
-        access=access,
-        admin=AdminRoutes(fake, routes or {}).answer,
-        **more,
-    )
+    given: Mapping[str, Any] = options
+    guarded = {name: given[name] for name in _ACCESS_OPTIONS if name in given}
+    passed = {name: given[name] for name in ("host", "port", "seed", "journal", "access_log") if name in given}
+    access = Access(options.get("host", "127.0.0.1"), runs_code=runs_code, realm=realm, **guarded)
+    return kind(app, rules=rules, access=access, admin=AdminRoutes(fake, routes or {}).answer, **passed, **more)
+
+
+_ACCESS_OPTIONS = ("token", "require_token", "allow_remote", "allow_hosts", "allow_origins")
 
 
 async def _later(action: Callable[[], T]) -> T:
     return action()
 
 
-async def _cancel_others() -> None:
-    """Cancel what still runs, as asyncio.run does: a connection accepted while the server was stopping, for example."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
 class _LoopThread:
     """An event loop in its own thread."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -260,10 +262,7 @@ class _LoopThread:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(_cancel_others())
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+        self._runner.close()  # also cancels what still runs, such as a connection accepted meanwhile
 
 
 _LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)
@@ -276,12 +275,12 @@ class AdminRoutes:
     def __init__(self, fake: Served, more: Mapping[tuple[str, str], Route]) -> None:
         self._fake = fake
         self._routes: dict[tuple[str, str], Route] = {
-            ("GET", "state"): self._state,
-            ("GET", "faults"): self._faults,
+            ("GET", "state"): lambda _: Answer.json(fake.state()),
+            ("GET", "faults"): lambda _: Answer.json(fake.faults()),
             ("PUT", "faults"): self._set_faults,
-            ("DELETE", "faults"): self._clear_faults,
+            ("DELETE", "faults"): lambda _: self._replace_faults([]),
             ("GET", "ledger"): self._ledger,
-            ("GET", "metrics"): self._metrics,
+            ("GET", "metrics"): lambda _: Answer.text(fake.metrics(), content_type=CONTENT_TYPE),
             ("POST", "reset"): self._reset,
             **more,
         }
@@ -299,12 +298,6 @@ class AdminRoutes:
         known = ", ".join(sorted({route_name for _, route_name in self._routes}))
         return Answer.json({"detail": f"there is no {request.path}; under {ADMIN} there are: {known}"}, 404)
 
-    def _state(self, request: Request) -> Answer:
-        return Answer.json(self._fake.state())
-
-    def _faults(self, request: Request) -> Answer:
-        return Answer.json(self._fake.faults())
-
     def _set_faults(self, request: Request) -> Answer:
         seed = None
         try:
@@ -316,8 +309,11 @@ class AdminRoutes:
             rules = self._fake.read_faults(source, where="body")
         except (FaultError, YamlError) as error:
             return _problem(str(error), 422)
+        return self._replace_faults(rules, seed)
+
+    def _replace_faults(self, rules: list[Rule], seed: int | None = None) -> Answer:
         self._fake.set_faults(rules, seed=seed)
-        return self._faults(request)
+        return Answer.json(self._fake.faults())
 
     @staticmethod
     def _read(body: bytes) -> Marked:
@@ -326,15 +322,8 @@ class AdminRoutes:
         except InputError:
             return parse_marked(body.decode("utf-8", "replace"), "body", _LIMITS)
 
-    def _clear_faults(self, request: Request) -> Answer:
-        self._fake.set_faults([])
-        return self._faults(request)
-
     def _ledger(self, request: Request) -> Answer:
         return Answer.json(self._fake.ledger.snapshot(calls="calls=0" not in request.query.split("&")))
-
-    def _metrics(self, request: Request) -> Answer:
-        return Answer.text(self._fake.metrics(), content_type=CONTENT_TYPE)
 
     def _reset(self, request: Request) -> Answer:
         self._fake.forget()
@@ -344,34 +333,6 @@ class AdminRoutes:
 def _problem(text: str, status: int) -> Answer:
     """An error, in which what was found is not repeated at any length."""
     return Answer.json({"detail": text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " ..."}, status)
-
-
-def server_families(kind: str, server: WireServer, *, strikes: Mapping[str, int]) -> list[MetricFamily]:
-    """The metrics of a server; call this in its loop, whose clock measures the uptime."""
-    ledger = server.ledger
-    answers = [
-        ({"method": method, "route": route, "status": str(status) if status else "none"}, float(count))
-        for (method, route, status), count in sorted(ledger.answers.items())
-    ]
-    ended = "Requests that ended; status none: without an answer."
-    uptime, since = server.now() - server.started, "Seconds since it began to listen, in its own time."
-    this = [({"kind": kind, "version": __version__}, 1.0)]
-    families = [
-        MetricFamily("sfusion_server_info", "gauge", "What serves this page.", this),
-        single("sfusion_server_uptime_seconds", "gauge", since, uptime),
-        MetricFamily("sfusion_server_requests_total", "counter", ended, answers),
-        by_label("sfusion_server_faults_total", "counter", "Strikes of fault rules.", "rule", strikes),
-        single("sfusion_server_in_flight", "gauge", "Requests for work in flight.", ledger.in_flight),
-        single("sfusion_server_connections_total", "counter", "Connections accepted.", ledger.connections),
-        single("sfusion_server_open_connections", "gauge", "Open connections.", server.open_connections),
-        single("sfusion_server_wedged", "gauge", "1 while it is wedged.", server.wedged_by is not None),
-    ]
-    if ledger.executing is not None:  # a proxy cannot know
-        families += [
-            single("sfusion_server_executing", "gauge", "Requests whose work is being done.", ledger.executing),
-            single("sfusion_server_executions_total", "counter", "Executions that began.", ledger.started),
-        ]
-    return families
 
 
 def queue_family(waiting: int) -> MetricFamily:

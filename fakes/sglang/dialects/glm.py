@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import bad_sibling
-from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, behind, from_objects, held, literal
+from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, behind, from_objects, held, json_or_literal
 
 _TAG = re.compile(r"<arg_key>|</arg_key>|<arg_value>|</arg_value>")
 _TAGS = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
@@ -34,12 +34,9 @@ def _arguments(name: str, body: str, table: ToolTable) -> dict[str, Any]:
 
 def _glm_value(text: str, kind: str | None) -> Any:
     try:
-        value = json.loads(text)
+        value = json_or_literal(text)
     except ValueError:
-        try:
-            value = literal(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            return text
+        return text
     if kind == "string" and not isinstance(value, str):
         return text if isinstance(value, dict | list) else str(value)
     return value
@@ -64,7 +61,7 @@ class GlmQuirkStream(QuirkStream):
         if self.name is None:
             begin = self.buffer.find("<tool_call>")
             if begin < 0:
-                return Extract(self._take_plain(("<tool_call>", "</tool_call>")).replace("</tool_call>", ""))
+                return Extract(self._take_plain("<tool_call>", "</tool_call>").replace("</tool_call>", ""))
             result.content = self.buffer[:begin]
             self.buffer = self.buffer[begin:]
             head = re.match(r"(?s)<tool_call>(.*?)(?:\\n|\n)", self.buffer)
@@ -77,7 +74,7 @@ class GlmQuirkStream(QuirkStream):
             self.buffer = self.buffer[head.end() :]
             result.pieces.append(CallPiece(self.call, self.name, ""))
         body, end, rest = self.buffer.partition("</tool_call>")
-        text = self._translated(body if end else body[: len(body) - held(body, _TAGS)].rstrip())
+        text = self._translated(body if end else body[: len(body) - held(body, *_TAGS)].rstrip())
         if end and not text.endswith("}"):
             text += "}" if text else "{}"
         if len(text) > len(self.sent):

@@ -93,7 +93,7 @@ class HarmonyQuirkStream(SteppedQuirkStream):
         if self.channel is None:
             match = re.search(r"<\|(?:start|channel|end|call|return)\|>", self.buffer)
             if match is None:
-                self._plain(result, self._take_plain(_MARKERS))
+                self._plain(result, self._take_plain(*_MARKERS))
                 return False
             self._plain(result, self.buffer[: match.start()])
             self.buffer = self.buffer[match.start() :]
@@ -116,7 +116,7 @@ class HarmonyQuirkStream(SteppedQuirkStream):
         match = re.search(r"<\|(?:end|call|return)\|>", self.buffer)
         recipient = re.search(r"to=([\w.]+)", self.head)
         if match is None:
-            if self.channel == "final" and (text := self._take_plain(_MARKERS)):
+            if self.channel == "final" and (text := self._take_plain(*_MARKERS)):
                 result.content += text
                 self.eventful = True
             return False

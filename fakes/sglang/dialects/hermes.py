@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 
 from sfusion.fakes.sglang.calls import CallPiece
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import prose_inside
+from sfusion.fakes.sglang.malformed_kinds import maker_of
 from sfusion.fakes.sglang.quirk_json import Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable, behind, from_objects
 
-HERMES = Grammar("<tool_call>", "</tool_call>", "", trims=True)
-QWEN = Grammar("<tool_call>\n", "\n</tool_call>", "\n")
+
+class HermesQuirkStream(JsonQuirkStream):
+    grammar = Grammar("<tool_call>", "</tool_call>", "", trims=True)
+
+
+class QwenQuirkStream(JsonQuirkStream):
+    grammar = Grammar("<tool_call>\n", "\n</tool_call>", "\n")
 
 
 def _hermes(text: str, table: ToolTable) -> list[CallPiece] | None:
@@ -40,16 +44,14 @@ def _qwen25(text: str, table: ToolTable) -> list[CallPiece]:
     return calls
 
 
-_MALFORMED = {"prose_inside": prose_inside}
+_MALFORMED = {"prose_inside": maker_of("prose_inside")}
 
 DIALECTS = (
-    Dialect(
-        "hermes", parse=behind("<tool_call>", _hermes), stream=partial(JsonQuirkStream, HERMES), malformed=_MALFORMED
-    ),
+    Dialect("hermes", parse=behind("<tool_call>", _hermes), stream=HermesQuirkStream, malformed=_MALFORMED),
     Dialect(
         "qwen25",
         parse=behind("<tool_call>\n", _qwen25),
-        stream=partial(JsonQuirkStream, QWEN),
+        stream=QwenQuirkStream,
         shown_name="qwen",
         malformed=_MALFORMED,
     ),

@@ -7,7 +7,7 @@ import re
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import CallSample, Made
+from sfusion.fakes.sglang.malformed_kinds import repaired
 from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable
 
 _KIMI = re.compile(
@@ -52,7 +52,7 @@ class KimiQuirkStream(TokenQuirkStream):
     def feed(self, delta: str) -> Extract:
         self.buffer += delta
         if "<|tool_call_begin|>" not in self.buffer and "<|tool_calls_section_begin|>" not in self.buffer:
-            return Extract(_KIMI_SILENT.sub("", self._take_plain(("<|tool_calls_section_begin|>",))))
+            return Extract(_KIMI_SILENT.sub("", self._take_plain("<|tool_calls_section_begin|>")))
         match = _KIMI.search(self.buffer)
         if match is None:
             return Extract()
@@ -68,18 +68,15 @@ class KimiQuirkStream(TokenQuirkStream):
         return Extract("", pieces)
 
 
-def _missing_name(sample: CallSample) -> Made:
-    """An id without a name is repaired, because only one tool fits the arguments."""
-    text = sample.section(sample.form.write_call("", sample.arguments()))
-    return Made(text, [sample.call], (("repaired", "bad_id"),), "repaired")
-
-
 DIALECTS = (
     Dialect(
         "kimi_k2",
         parse=_parse,
         stream=KimiQuirkStream,
         numbered_ids=True,
-        malformed={"missing_name": _missing_name},
+        malformed={
+            # An id without a name is repaired, because only one tool fits the arguments.
+            "missing_name": lambda s: repaired(s.section(s.form.write_call("", s.arguments())), s.call, "bad_id")
+        },
     ),
 )

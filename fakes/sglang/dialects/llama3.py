@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import doubled_payload, expecting, two_objects, unbalanced
+from sfusion.fakes.sglang.malformed_kinds import expecting
 from sfusion.fakes.sglang.quirk_json import BrokenJson, Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects, literal
 
-LLAMA = Grammar("<|python_tag|>", "", ";", bare=True)
 _PYTHON_DICT = re.compile(r"\{\s*'[^']*'\s*:")
 
 
@@ -32,7 +30,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
         except ValueError:
             try:
                 value, size = literal(rest[at:]), len(rest) - at
-            except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            except ValueError:
                 at = rest.find('{"name":', at + 1)
                 if at < 0:
                     break
@@ -46,8 +44,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
 class LlamaQuirkStream(JsonQuirkStream):
     """Stops for good at a Python dict inside a string, which sglang mistakes for the call."""
 
-    def __init__(self, tools: Sequence[Any]) -> None:
-        super().__init__(LLAMA, tools)
+    grammar = Grammar("<|python_tag|>", "", ";", bare=True)
 
     def _advance(self) -> list[CallPiece]:
         if _PYTHON_DICT.search(self.buffer):
@@ -63,9 +60,9 @@ DIALECTS = (
         parse=_parse,
         stream=LlamaQuirkStream,
         malformed={
-            "unbalanced": expecting(unbalanced, ("refused", "truncated")),
-            "two_objects": expecting(two_objects, _SEPARATOR, _SEPARATOR),
-            "doubled_payload": expecting(doubled_payload, ("refused", "doubled_payload"), _SEPARATOR),
+            "unbalanced": expecting("unbalanced", ("refused", "truncated")),
+            "two_objects": expecting("two_objects", _SEPARATOR, _SEPARATOR),
+            "doubled_payload": expecting("doubled_payload", ("refused", "doubled_payload"), _SEPARATOR),
             "untagged": None,
         },
     ),

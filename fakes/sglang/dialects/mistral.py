@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import doubled_payload, expecting, truncated, two_objects
-from sfusion.fakes.sglang.quirk_json import BrokenJson, Grammar, JsonQuirkStream, partial_json
+from sfusion.fakes.sglang.malformed_kinds import expecting
+from sfusion.fakes.sglang.quirk_json import Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects
 
-MISTRAL = Grammar("[TOOL_CALLS] [", "]", "")
 _COMPACT = re.compile(r"\[TOOL_CALLS\]?\s*([^\s{]+?)\s*\[ARGS\]?\s*(?=[{\[])")
 
 
@@ -21,7 +19,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
     if "[TOOL_CALLS" not in text:
         return Extract(text)
     before, _, _ = text.partition("[TOOL_CALLS")
-    compact = list(re.finditer(r"\[TOOL_CALLS\]?\s*([^\s{]+?)\s*\[ARGS\]?\s*(?=[{\[])", text))
+    compact = list(_COMPACT.finditer(text))
     if compact:
         return _parse_compact(text, compact, table)
     opening = text.find("[TOOL_CALLS] [")
@@ -67,14 +65,13 @@ def _array_end(text: str, begin: int) -> int:
 class MistralQuirkStream(JsonQuirkStream):
     """Keeps only the first call of a list; the compact form waits for complete arguments."""
 
-    def __init__(self, tools: Sequence[Any]) -> None:
-        super().__init__(MISTRAL, tools)
+    grammar = Grammar("[TOOL_CALLS] [", "]", "")
 
     def feed(self, delta: str) -> Extract:
-        begin = (self.buffer + delta).find("[TOOL_CALLS")
+        text = self.buffer + delta
+        begin = text.find("[TOOL_CALLS")
         if begin < 0:
             return super().feed(delta)
-        text = self.buffer + delta
         before, self.buffer = text[:begin], text[begin:]
         listed = "[TOOL_CALLS] ["
         if self.buffer.startswith(listed) or listed.startswith(self.buffer):
@@ -87,12 +84,10 @@ class MistralQuirkStream(JsonQuirkStream):
         if match is None:
             return Extract(before)
         try:
-            value, end, complete = partial_json(self.buffer[match.end() :], strings=True)
-        except BrokenJson:
+            value, end = json.JSONDecoder().raw_decode(self.buffer, match.end())
+        except ValueError:
             return Extract(before)
-        if not complete:
-            return Extract(before)
-        text, self.buffer = self.buffer[: match.end() + end], self.buffer[match.end() + end :]
+        text, self.buffer = self.buffer[:end], self.buffer[end:]
         if match[1] not in self.table.places:
             return Extract(before + text)
         self.call = max(self.call, 0)
@@ -108,9 +103,9 @@ DIALECTS = (
         parse=_parse,
         stream=MistralQuirkStream,
         malformed={
-            "two_objects": expecting(two_objects, ("repaired", "bad_separator")),
-            "doubled_payload": expecting(doubled_payload, ("refused", "doubled_payload")),
-            "truncated": expecting(truncated, ("refused", "truncated"), ("repaired", "missing_close")),
+            "two_objects": expecting("two_objects", ("repaired", "bad_separator")),
+            "doubled_payload": expecting("doubled_payload", ("refused", "doubled_payload")),
+            "truncated": expecting("truncated", ("refused", "truncated"), ("repaired", "missing_close")),
         },
     ),
 )

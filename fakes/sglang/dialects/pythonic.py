@@ -15,8 +15,8 @@ from sfusion.fakes.sglang.malformed_kinds import (
     Made,
     bad_escape,
     bad_sibling,
-    mixed_escape,
-    raw_newline,
+    maker_of,
+    refused,
     unclosed_string,
 )
 from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable
@@ -74,7 +74,7 @@ class PythonicQuirkStream(QuirkStream):
         self.buffer = (self.buffer + delta).replace("<|python_start|>", "").replace("<|python_end|>", "")
         begin = self.buffer.find("[")
         if begin < 0:
-            return Extract(self._take_plain(("<|python_start|>", "<|python_end|>")))
+            return Extract(self._take_plain("<|python_start|>", "<|python_end|>"))
         result = Extract(self.buffer[:begin])
         self.buffer = self.buffer[begin:]
         end = self._end()
@@ -106,10 +106,6 @@ def _bad_escape(sample: CallSample) -> Made:
     return bad_escape(sample, value, value.replace("'", "\\'"))
 
 
-def _refused(text: str, problem: str) -> Made:
-    return Made(text, (), (("refused", problem),))
-
-
 DIALECTS = (
     Dialect(
         "pythonic",
@@ -118,11 +114,11 @@ DIALECTS = (
         has_grammar=False,
         malformed={
             "bad_escape": _bad_escape,
-            "mixed_escape": mixed_escape,
-            "raw_newline": raw_newline,
-            "unescaped_quotes": lambda s: _refused(s.spoiled(s.spliced("print('hello')")), "bad_literal"),
-            "unbalanced": lambda s: _refused(s.section(_unclosed(s)), "unbalanced"),
-            "arguments_list": lambda s: _refused(s.spoiled(repr(s.subject[1])), "positional_argument"),
+            "mixed_escape": maker_of("mixed_escape"),
+            "raw_newline": maker_of("raw_newline"),
+            "unescaped_quotes": lambda s: refused(s.raw("print('hello')"), "bad_literal"),
+            "unbalanced": lambda s: refused(s.section(_unclosed(s)), "unbalanced"),
+            "arguments_list": lambda s: refused(s.spoiled(repr(s.subject[1])), "positional_argument"),
             "bad_sibling": lambda s: bad_sibling(s, _unclosed(s), "unbalanced"),
             "unclosed_string": lambda s: unclosed_string(s, "'", "unbalanced"),
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialects import Dialect
 from sfusion.fakes.sglang.malformed_kinds import bad_sibling
-from sfusion.fakes.sglang.quirk_text import SteppedQuirkStream, ToolTable, literal
+from sfusion.fakes.sglang.quirk_text import SteppedQuirkStream, ToolTable, json_or_literal
 
 
 def _parse(text: str, table: ToolTable) -> Extract:
@@ -49,12 +48,9 @@ def _value(text: str, kind: str | None) -> Any:
             case "boolean":
                 return text.strip().lower() == "true"
             case "object" | "array":
-                try:
-                    return json.loads(text)
-                except ValueError:
-                    return literal(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return text
+                return json_or_literal(text)
+    except ValueError:
+        pass
     return text
 
 
@@ -74,7 +70,7 @@ class CoderQuirkStream(SteppedQuirkStream):
     def _outside(self, result: Extract) -> bool:
         match = re.search(r"<tool_call>|</tool_call>|<function=", self.buffer)
         if match is None:
-            self._emit(result, self._take_plain(("<tool_call>", "</tool_call>", "<function=")))
+            self._emit(result, self._take_plain("<tool_call>", "</tool_call>", "<function="))
             return False
         self._emit(result, self.buffer[: match.start()])
         self.buffer = self.buffer[match.start() :]

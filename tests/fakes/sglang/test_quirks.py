@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from sfusion.fakes.sglang.keyed_digest import whole
 from sfusion.fakes.sglang.quirk_json import partial_json
-from sfusion.fakes.sglang.quirks import QuirkError, QuirkParser, held_by_client, quirk_stream, sglang_parse
+from sfusion.fakes.sglang.quirks import QuirkError, QuirkParser, quirk_stream, sglang_parse
 from tests.cases import every
 from tests.sfusion_tools.formats.recordings import DATA, TOOLS, ids, records
 
@@ -63,6 +63,19 @@ def test_streams_send_the_recorded_events(recording: dict[str, Any]) -> None:
 @pytest.mark.parametrize("form", REACHED)
 def test_streams_reach_the_recorded_final_states(form: str) -> None:
     assert sum(_is_reached(record) for record in records() if record["format"] == form) >= REACHED[form]
+
+
+def held_by_client(form: str, chunks: Iterable[str], tools: Sequence[Any]) -> tuple[str, list[tuple[str | None, str]]]:
+    """Return what a client holds after the stream: the content, and name and arguments of each call by its index."""
+    stream = quirk_stream(form, tools)
+    content = ""
+    calls: dict[int, tuple[str | None, str]] = {}
+    for delta in (*map(stream.feed, chunks), stream.finish("stop")):
+        content += delta.content
+        for piece in delta.pieces:
+            name, arguments = calls.get(piece.index, (None, ""))
+            calls[piece.index] = (name or piece.name, arguments + piece.arguments)
+    return content, [calls[index] for index in sorted(calls)]
 
 
 def _is_reached(record: dict[str, Any]) -> bool:
