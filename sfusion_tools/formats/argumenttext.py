@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from .callobject import UNESCAPED, read_arguments
+from .callobject import UNESCAPED, load_arguments
 from .format import Format
-from .jsontext import CUT_HEAD, CUT_MARKER, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, Loaded, load, scan_json
+from .jsontext import CUT_HEAD, CUT_MARKER, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, Loaded, scan_json
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 
@@ -84,13 +84,10 @@ class ArgumentTextParser(StreamParser):
         self.refuse(fault, position=start, raw=raw, name=name)
 
     def _read(self, scan: JsonScan, tail: str, edge: str | None, padding: str) -> Loaded | Flaw:
-        loaded = load(scan)
-        if isinstance(loaded, Flaw):
-            return loaded
-        read = read_arguments(loaded.value)
+        read = load_arguments(scan)
         if isinstance(read, Flaw):
             return read
-        repaired = [*loaded.repaired, *read.repaired]
+        repaired = list(read.repaired)
         rest = tail.strip()
         if edge is None and rest and any(end.startswith(rest) for end in (*self.ends, padding)):
             rest = ""

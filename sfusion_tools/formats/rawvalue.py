@@ -122,22 +122,18 @@ def write_value(value: Any, types: frozenset[str]) -> str:
     return dump(value)
 
 
+_TYPES = {
+    bool: {"boolean"},
+    int: {"integer", "number"},
+    float: {"number"},
+    str: {"string"},
+    list: {"array"},
+    dict: {"object"},
+}
+
+
 def _fits(value: Any, types: frozenset[str]) -> bool:
-    match value:
-        case None:
-            return True
-        case bool():
-            return "boolean" in types
-        case int():
-            return bool(types & {"integer", "number"})
-        case float():
-            return "number" in types
-        case str():
-            return "string" in types
-        case list():
-            return "array" in types
-        case _:
-            return "object" in types
+    return value is None or not types.isdisjoint(_TYPES[type(value)])
 
 
 @dataclass(frozen=True)

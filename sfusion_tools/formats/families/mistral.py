@@ -13,9 +13,9 @@ from sfusion_tools.formats.callobject import (
     FoundObject,
     ObjectCallParser,
     ObjectFormat,
-    read_arguments,
+    load_arguments,
 )
-from sfusion_tools.formats.jsontext import CUT_HEAD, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, dump, load, scan_json
+from sfusion_tools.formats.jsontext import CUT_HEAD, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, dump, scan_json
 from sfusion_tools.formats.text_reader import Markers, Scan, drop
 from sfusion_tools.formats.toolbox import Toolbox
 
@@ -161,15 +161,14 @@ class MistralParser(ObjectCallParser):
             self.refuse(scan.fault, position=start, raw=OPEN + reader.since_mark(), name=name)
             return
         raw = OPEN + reader.since_mark()
-        loaded = load(scan)
-        read = loaded if isinstance(loaded, Flaw) else read_arguments(loaded.value)
+        read = load_arguments(scan)
         if (yield from reader.upcoming(_LINE)) == '"}':
             yield from reader.before(_OPEN, drop)
             read = UNESCAPED
-        if isinstance(read, Flaw) or isinstance(loaded, Flaw):
-            self.refuse(read if isinstance(read, Flaw) else UNESCAPED, position=start, raw=raw, name=name)
+        if isinstance(read, Flaw):
+            self.refuse(read, position=start, raw=raw, name=name)
         else:
-            repaired.extend([*loaded.repaired, *read.repaired])
+            repaired.extend(read.repaired)
             self.call(name, read.value, position=start, raw=raw, call_id=call_id, repaired=repaired)
 
 
