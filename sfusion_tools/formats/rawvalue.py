@@ -25,7 +25,7 @@ from .format import Format
 from .jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, TooDeepError, dump, nesting
 from .literal import NOT_PYTHON, decode_json, decode_python
 from .streamparser import StreamParser
-from .text_reader import Markers, Scan, TextReader, drop
+from .text_reader import Markers, Scan, TextReader
 from .toolbox import Toolbox
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -188,7 +188,7 @@ class _Tags:
     def read(self, reader: TextReader, spec: TagSpec) -> Scan[None]:
         """Read one more tag."""
         reader.seek(self.end)
-        marker = yield from reader.until(spec.markers, drop)
+        marker = yield from reader.until(spec.markers)
         self.end = reader.offset
         if marker is None:
             self.ended = True

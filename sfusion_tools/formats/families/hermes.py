@@ -29,12 +29,10 @@ class HermesParser(ObjectCallParser):
             yield from reader.spaces()
             place = reader.offset
             reader.mark()
-            if (yield from reader.accept(CLOSE)):
-                closing = CLOSE
+            if closed := (yield from reader.accept(CLOSE)):
                 break
             char = yield from reader.peek()
             if not char or (yield from reader.sees(OPEN)):
-                closing = ""
                 break
             if char not in "{[":
                 yield from reader.before(_NEXT, strays.append)
@@ -47,17 +45,12 @@ class HermesParser(ObjectCallParser):
             if scan.truncated and CLOSE not in reader.since_mark():
                 yield from self.skip_rest()
                 self.refuse(scan.fault, position=start, raw=marker + reader.since_mark())
-                closing = ""
                 break
             fault = UNCLOSED if scan.truncated else scan.fault
             reader.rewind()
-            skipped: list[str] = []
-            edge = yield from reader.before(_EDGES, skipped.append)
-            self.refuse(fault, position=start, raw=f"{marker}{''.join(skipped)}")
-            if edge is None:
-                closing = ""
-                break
-        self._report_found(found, refused, "".join(strays), start, closed=bool(closing))
+            skipped, _ = yield from reader.text_before(_EDGES)
+            self.refuse(fault, position=start, raw=marker + skipped)
+        self._report_found(found, refused, "".join(strays), start, closed=closed)
 
     def _report_found(self, found: list[FoundObject], refused: int, stray: str, start: int, *, closed: bool) -> None:
         ended = not closed and not self.reader.left

@@ -9,7 +9,7 @@ from typing import Any
 from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, Flaw, JsonScan, dump, scan_json
 from sfusion_tools.formats.literal import NOT_PYTHON, decode_python, scan_brackets
-from sfusion_tools.formats.text_reader import Markers, Scan, drop
+from sfusion_tools.formats.text_reader import Markers, Scan
 from sfusion_tools.formats.toolbox import Toolbox
 
 TAG = "<|python_tag|>"
@@ -96,7 +96,7 @@ class Llama3Parser(ObjectCallParser):
                     if (yield from reader.upcoming(_LINE)) == '"}':
                         one, _ = found.pop()
                         refused += 1
-                        edge = yield from reader.before(_NEXT, drop)
+                        edge = yield from reader.before(_NEXT)
                         self.refuse(UNESCAPED, position=one.position, raw=one.raw)
                         if edge in SIBLINGS:
                             continue
@@ -152,7 +152,7 @@ class Llama3Parser(ObjectCallParser):
         """Skip a broken object; return whether another one follows."""
         if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return True
-        edge = yield from self.reader.before(_NEXT, drop)
+        edge = yield from self.reader.before(_NEXT)
         self.refuse(fault, position=position, raw=self.reader.since_mark())
         return edge in SIBLINGS
 
