@@ -234,7 +234,7 @@ def load(scan: JsonScan) -> Loaded | Flaw:
         shown = text[scan.strays[0] : scan.strays[0] + 2]
         message = f"{shown} is not a JSON escape; it was read as a literal backslash (write \\\\)"
         repaired.append(Flaw("bad_escape", message))
-        text = _doubled(text, scan.strays)
+        text = "\\".join(text[start:end] for start, end in itertools.pairwise([0, *scan.strays, len(text)]))
     if scan.raw_control:
         message = "a string contains a raw line break or tab, which was kept; write \\n and \\t instead"
         repaired.append(Flaw("raw_control", message))
@@ -256,11 +256,6 @@ def dump(value: Any) -> str:
     """Encode as models do; ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not look like LaTeX."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
-
-
-def _doubled(text: str, places: list[int]) -> str:
-    edges = [0, *places, len(text)]
-    return "\\".join(text[start:end] for start, end in itertools.pairwise(edges))
 
 
 def _odd_escape(text: str) -> str:
