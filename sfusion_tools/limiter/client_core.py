@@ -81,7 +81,8 @@ class ClientCore:
         self._next_request = first_request
         self._next_waiter = 1
         self._waiting: dict[int, int | None] = {}  # waiter -> ticket
-        self._queued: deque[int] = deque()  # by ticket; some may have left
+        self._queued: deque[int] = deque()  # other clients' waiters may be ahead of them
+        self._run_queue: deque[int] = deque()  # at the head of the queue: ours to serve
         self.held = dict.fromkeys(held, math.inf)
         """The permits of this client, with the time until which each is certainly its own."""
         self._changes = _Changes()
@@ -106,9 +107,9 @@ class ClientCore:
     @property
     def heir(self) -> int | None:
         """The waiter that gets the next permit released here; None if others may be ahead of ours."""
-        while self._queued and self._queued[0] not in self._waiting:
-            self._queued.popleft()
-        return self._queued[0] if self._queued and self._is_ours_to_serve(self._queued[0]) else None
+        while self._run_queue and self._run_queue[0] not in self._waiting:
+            self._run_queue.popleft()
+        return self._run_queue[0] if self._run_queue else None
 
     def acquire(self, now: float) -> int:
         """Join the queue; return the number of the waiter."""
@@ -116,8 +117,7 @@ class ClientCore:
         self._next_waiter += 1
         self._waiting[number] = None
         self._changes.acquire[number] = None
-        spare = len(self._queued) >= SPARE_RUN and self._is_ours_to_serve(self._queued[SPARE_RUN - 1])
-        self._schedule(now, urgent=not spare)
+        self._schedule(now, urgent=len(self._run_queue) < SPARE_RUN)
         return number
 
     def take(self, now: float, ask: Callable[[str, int, int], tuple[str, float] | None]) -> str | None:
@@ -169,7 +169,7 @@ class ClientCore:
             return None
         heir = self.heir if until > now else None
         if heir is not None:
-            self._queued.popleft()
+            self._run_queue.popleft()
             del self._waiting[heir]
             self._changes.handed.append((heir, permit))
             self._schedule(now, urgent=False)
@@ -253,6 +253,7 @@ class ClientCore:
             if number in self._waiting:
                 self._waiting[number] = ticket
                 self._queued.append(number)
+        self._delegate()
         for number, permit in reply.grants:
             self.held[permit] = sent + reply.lease
             if number in self._waiting:
@@ -361,6 +362,7 @@ class ClientCore:
         connection.attached, connection.moved = True, False
         connection.incarnation, connection.epoch, connection.version = reply.incarnation, reply.version, 0
         self._queued.clear()
+        self._run_queue.clear()
         for number in self._waiting:
             self._waiting[number] = None
 
@@ -373,10 +375,13 @@ class ClientCore:
             if permit in self.held:
                 self.held[permit] = sent + reply.lease
 
-    def _is_ours_to_serve(self, number: int) -> bool:
-        """True while no other client's waiters are ahead of it."""
-        ticket = self._waiting.get(number)
-        return ticket is not None and ticket <= self._connection.run
+    def _delegate(self) -> None:
+        run = self._connection.run
+        if not run:
+            self._queued.extendleft(reversed(self._run_queue))
+            self._run_queue.clear()
+        while self._queued and (self._waiting.get(self._queued[0]) or 0) <= run:
+            self._run_queue.append(self._queued.popleft())
 
     def _plan_renewal(self, now: float) -> None:
         if self.held:
