@@ -84,6 +84,10 @@ class ObjectCallParser(StreamParser):
                     seen.add(key)
                 self._make(value, one, repaired)
 
+    @staticmethod
+    def extra_text(stray: str) -> Flaw:
+        return Flaw("stray_text", f"there is extra text next to its JSON ({stray.strip()[:40]!r}), which was ignored")
+
     def refuse_up_to_sibling(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Refuse a broken object that has swallowed the next call, and go back to the beginning of that call.
 

@@ -67,10 +67,7 @@ class HermesParser(ObjectCallParser):
             for one in found:
                 self.refuse(UNESCAPED, position=one.position, raw=one.raw)
             return
-        remarks: list[Flaw] = []
-        if stray.strip(" \n,;"):
-            shown = stray.strip()[:40]
-            remarks.append(Flaw("stray_text", f"there is extra text next to its JSON ({shown!r}), which was ignored"))
+        remarks = [self.extra_text(stray)] if stray.strip(" \n,;") else []
         if not closed:
             remarks.append(Flaw("missing_close", f"its {CLOSE} is missing"))
         self.report(found, remarks, crowded=Flaw("several_in_one_tag", f"every call needs its own {OPEN} and {CLOSE}"))

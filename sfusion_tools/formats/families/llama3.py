@@ -115,17 +115,12 @@ class Llama3Parser(ObjectCallParser):
         """Read the separator between two objects; return None and read nothing if no other object follows."""
         reader = self.reader
         yield from reader.spaces()
-        separator = ""
-        for candidate in (";", ","):
-            if (yield from reader.accept(candidate)):
-                separator = candidate
-                break
+        separator = reader.take(1) if (yield from reader.peek()) in (";", ",") else ""
         yield from reader.spaces()
         ahead = yield from reader.peek(max(map(len, SIBLINGS)))
         if ahead and any(ahead.startswith(sibling) or sibling.startswith(ahead) for sibling in SIBLINGS):
             return separator
-        char = ahead[:1]
-        if char or separator != ";":
+        if ahead or separator != ";":
             reader.rewind()
         return None
 
@@ -173,10 +168,7 @@ class Llama3Parser(ObjectCallParser):
                 flaw = Flaw("no_call_object", f"there is no object with a name and parameters after {TAG}")
             self.refuse(flaw, position=start, raw=TAG + stray)
             return
-        remarks = []
-        if stray.strip():
-            shown = stray.strip()[:40]
-            remarks.append(Flaw("stray_text", f"there is extra text next to its JSON ({shown!r}), which was ignored"))
+        remarks = [self.extra_text(stray)] if stray.strip() else []
         if crowded:
             self.report([one for one, _ in found], remarks, crowded=crowded)
             return
