@@ -9,25 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sfusion_tools.base_tool import BaseTool
-    from sfusion_tools.batch_metrics import outcome_metrics
-    from sfusion_tools.errors import SfusionError
-    from sfusion_tools.gsm8k_tool import Gsm8kTool
-    from sfusion_tools.outcome import Outcome
-    from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
-    from sfusion_tools.schemas import ToolResponse
-    from sfusion_tools.tool_registry import initialize_tools_from_config
-
-__all__ = [
-    "BaseTool",
-    "Gsm8kTool",
-    "Outcome",
-    "SandboxFusionTool",
-    "SfusionError",
-    "ToolResponse",
-    "initialize_tools_from_config",
-    "outcome_metrics",
-]
+    from sfusion_tools.base_tool import BaseTool as BaseTool
+    from sfusion_tools.batch_metrics import outcome_metrics as outcome_metrics
+    from sfusion_tools.errors import SfusionError as SfusionError
+    from sfusion_tools.gsm8k_tool import Gsm8kTool as Gsm8kTool
+    from sfusion_tools.outcome import Outcome as Outcome
+    from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool as SandboxFusionTool
+    from sfusion_tools.schemas import ToolResponse as ToolResponse
+    from sfusion_tools.tool_registry import initialize_tools_from_config as initialize_tools_from_config
 
 _HOMES = {
     "BaseTool": "base_tool",
@@ -39,6 +28,7 @@ _HOMES = {
     "initialize_tools_from_config": "tool_registry",
     "outcome_metrics": "batch_metrics",
 }
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -48,4 +38,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -138,7 +138,9 @@ def _python_part(text: str) -> str:
         lines.pop()  # it may be cut
     for _ in range(_PARSES):
         try:
-            tree = _parse("\n".join(lines))
+            with _parsing, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse("\n".join(lines))
         except SyntaxError as error:
             lines, is_whole = lines[: min(error.lineno or 1, len(lines)) - 1], True
         except (ValueError, MemoryError, RecursionError):
@@ -149,12 +151,6 @@ def _python_part(text: str) -> str:
                 lines = lines[: body.pop().lineno - 1]
             return "\n".join(lines) if body and is_whole else text
     return text
-
-
-def _parse(text: str) -> ast.Module:
-    with _parsing, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text)
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
