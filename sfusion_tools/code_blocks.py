@@ -53,9 +53,6 @@ class _Block:
         found = _TAG.search(self.info)
         return found[0].lower() if found else ""
 
-    def is_closed_by(self, fence: str, indent: int) -> bool:
-        return fence.startswith(self.fence) and indent <= self.indent + 3
-
     def is_blank(self, lines: list[str]) -> bool:
         stops = [stop for stop in (self.end, self.nested, len(lines)) if stop is not None]
         return not self.last.strip() and not any(lines[at].strip() for at in range(self.first, min(stops)))
@@ -103,7 +100,7 @@ def _blocks(lines: list[str], tags: set[str]) -> list[_Block]:
                 top.end, top.last = number, last
                 opened.pop()
         elif top is not None and (not found["info"] or found["info"].startswith("</")):
-            if top.is_closed_by(found["fence"], len(found["indent"])):
+            if found["fence"].startswith(top.fence) and len(found["indent"]) <= top.indent + 3:
                 top.end = number
                 opened.pop()
         else:
@@ -141,7 +138,9 @@ def _python_part(text: str) -> str:
         lines.pop()  # it may be cut
     for _ in range(_PARSES):
         try:
-            tree = _parse("\n".join(lines))
+            with _parsing, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse("\n".join(lines))
         except SyntaxError as error:
             lines, is_whole = lines[: min(error.lineno or 1, len(lines)) - 1], True
         except (ValueError, MemoryError, RecursionError):
@@ -152,12 +151,6 @@ def _python_part(text: str) -> str:
                 lines = lines[: body.pop().lineno - 1]
             return "\n".join(lines) if body and is_whole else text
     return text
-
-
-def _parse(text: str) -> ast.Module:
-    with _parsing, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text)
 
 
 def _does_nothing(statement: ast.stmt) -> bool:

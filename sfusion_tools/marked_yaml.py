@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from yaml.composer import Composer
@@ -107,9 +107,11 @@ class _TooMuch(yaml.MarkedYAMLError):
 class _Limited(Composer, SafeConstructor, Resolver):
     """Stops at the first node beyond the limits, before anything walks what the aliases expand to."""
 
+    parser: ClassVar[Any]
     peek_event: Callable[[], Any]
 
-    def __init__(self, limits: YamlLimits) -> None:
+    def __init__(self, text: str, limits: YamlLimits) -> None:
+        self.parser.__init__(self, text)
         Composer.__init__(self)
         SafeConstructor.__init__(self)
         Resolver.__init__(self)
@@ -161,9 +163,7 @@ class _Limited(Composer, SafeConstructor, Resolver):
 
 
 class _Loader(_Limited, yaml.SafeLoader):
-    def __init__(self, text: str, limits: YamlLimits) -> None:
-        yaml.SafeLoader.__init__(self, text)
-        _Limited.__init__(self, limits)
+    parser = yaml.SafeLoader
 
 
 _Parser: Any = __import__("yaml._yaml", fromlist=["CParser"]).CParser if yaml.__with_libyaml__ else None
@@ -173,9 +173,7 @@ _Parser: Any = __import__("yaml._yaml", fromlist=["CParser"]).CParser if yaml.__
 class _LibyamlLoader(_Limited, _Parser or object):  # type: ignore[misc] # a class that is chosen when it runs
     """Parses in C; nodes are composed as in the other loader, so the limits are the same."""
 
-    def __init__(self, text: str, limits: YamlLimits) -> None:
-        _Parser.__init__(self, text)
-        _Limited.__init__(self, limits)
+    parser = _Parser
 
 
 _FastLoader: Any = _LibyamlLoader if _Parser is not None else _Loader

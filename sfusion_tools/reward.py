@@ -297,11 +297,9 @@ def mark_of(source: str) -> str:
 
 def comparable(text: str) -> Any:
     """Parse JSON so that equal values, and no others, are ``==``: NaN equals itself, and 1 is 1.0 but not true."""
-    return json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_CONSTANTS.__getitem__)
-
-
-def _integer(digits: str) -> tuple[int]:
-    return (int(digits),)
+    return json.loads(
+        text, parse_int=lambda digits: (int(digits),), parse_float=_float, parse_constant=_CONSTANTS.__getitem__
+    )
 
 
 def _float(digits: str) -> tuple[float]:

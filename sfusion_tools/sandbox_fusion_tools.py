@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from enum import Enum
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -57,15 +57,12 @@ class ExecutionWorker:
 
     def execute(self, fn: Callable[..., T], *fn_args: Any, **fn_kwargs: Any) -> T | None:
         """Run ``fn`` once there is a permit for it."""
-        with self._permit():
+        with self._limiter.permit() if self._limiter is not None else nullcontext():
             try:
                 return fn(*fn_args, **fn_kwargs)
             except (Exception, SystemExit) as error:
                 logger.warning("Error when executing code: %s: %s", type(error).__name__, error)
                 return None
-
-    def _permit(self) -> AbstractContextManager[object]:
-        return self._limiter.permit() if self._limiter is not None else nullcontext()
 
 
 class ProcessPool:

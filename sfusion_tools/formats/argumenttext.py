@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from .callobject import UNESCAPED, read_arguments
+from .callobject import UNESCAPED, load_arguments
 from .format import Format
-from .jsontext import CUT_HEAD, CUT_MARKER, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, Loaded, load, scan_json
+from .jsontext import CUT_HEAD, CUT_MARKER, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, Loaded, scan_json
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 
@@ -60,11 +60,10 @@ class ArgumentTextParser(StreamParser):
 
     def to_edge(self) -> Scan[tuple[str, str | None]]:
         """Read up to the marker that ends the call, and that marker too if it is the correct one; return both."""
-        text: list[str] = []
-        edge = yield from self.reader.before(self.edges, text.append)
+        text, edge = yield from self.reader.text_before(self.edges)
         if edge in self.ends:
             self.reader.take(len(edge or ""))
-        return "".join(text), edge
+        return text, edge
 
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
         self.refuse(Flaw("missing_name", "it does not say which tool is meant"), position=start, raw=raw)
@@ -84,13 +83,10 @@ class ArgumentTextParser(StreamParser):
         self.refuse(fault, position=start, raw=raw, name=name)
 
     def _read(self, scan: JsonScan, tail: str, edge: str | None, padding: str) -> Loaded | Flaw:
-        loaded = load(scan)
-        if isinstance(loaded, Flaw):
-            return loaded
-        read = read_arguments(loaded.value)
+        read = load_arguments(scan)
         if isinstance(read, Flaw):
             return read
-        repaired = [*loaded.repaired, *read.repaired]
+        repaired = list(read.repaired)
         rest = tail.strip()
         if edge is None and rest and any(end.startswith(rest) for end in (*self.ends, padding)):
             rest = ""
@@ -148,9 +144,7 @@ class SectionParser(ArgumentTextParser):
     def _without_call(self, start: int, marker: str) -> Scan[None]:
         """Refuse a section whose text begins no call."""
         call = self.tags[0]
-        skipped: list[str] = []
-        edge = yield from self.reader.before(self.edges, skipped.append)
-        text = "".join(skipped)
+        text, edge = yield from self.reader.text_before(self.edges)
         if edge is None and call.startswith(text.strip()):
             flaw = CUT_MARKER
             self._open = False
@@ -160,9 +154,7 @@ class SectionParser(ArgumentTextParser):
 
     def _call_opened(self, start: int, marker: str) -> Scan[None]:
         """Read the head of a call after the marker that begins it."""
-        parts: list[str] = []
-        edge = yield from self.reader.before(self._heads, parts.append)
-        head = "".join(parts)
+        head, edge = yield from self.reader.text_before(self._heads)
         if edge == self.separator:
             self.reader.take(len(edge))
             yield from self.headed(head, start)

@@ -14,54 +14,12 @@ from .text_reader import Markers, Scan
 
 
 @dataclass(frozen=True, slots=True)
-class CallObject:
-    """A call, with the flaws that were repaired."""
-
-    name: str
-    arguments: dict[str, Any]
-    repaired: tuple[Flaw, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NotACall:
-    """Why an object is not a call, and the name of the tool if it has one."""
-
-    flaw: Flaw
-    name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class FoundObject:
     """A complete JSON value found where a call belongs."""
 
     scan: JsonScan
     position: int
     raw: str
-
-
-def read_call_object(value: Any, own_key: str) -> CallObject | NotACall:
-    """Read a decoded value as a call, with its arguments under ``own_key`` or the other usual key."""
-    if not isinstance(value, dict):
-        return NotACall(Flaw("not_an_object", f"it is {_kind(value)}, not an object with a name and {own_key}"))
-    if "name" not in value:
-        return NotACall(Flaw("missing_name", "its object has no name"))
-    name = value["name"]
-    if not isinstance(name, str) or not name.strip():
-        return NotACall(Flaw("missing_name", f"its name is {_kind(name)}, not the name of a tool"))
-    other_key = "parameters" if own_key == "arguments" else "arguments"
-    keys = [key for key in (own_key, other_key) if key in value]
-    if not keys:
-        message = f'it has no {own_key}; write "{own_key}": {{}} if there are none'
-        return NotACall(Flaw("missing_arguments", message), name)
-    if len(keys) == 2 and value[own_key] != value[other_key]:
-        return NotACall(Flaw("ambiguous_arguments", f"it has both {own_key} and {other_key}, and they differ"), name)
-    read = read_arguments(value[keys[0]])
-    if isinstance(read, Flaw):
-        return NotACall(read, name)
-    repaired = read.repaired
-    if keys[0] != own_key and own_key == "arguments":
-        repaired = (Flaw("other_key", f"its arguments are under {keys[0]}; use {own_key}"), *repaired)
-    return CallObject(name, read.value, repaired)
 
 
 def read_arguments(value: Any) -> Loaded | Flaw:
@@ -76,6 +34,15 @@ def read_arguments(value: Any) -> Loaded | Flaw:
         message = "its arguments are an object inside a string; write the object itself"
         return Loaded(inner, (Flaw("double_encoded", message),))
     return Flaw("arguments_not_object", f"its arguments are {_kind(value)}, not an object of named arguments")
+
+
+def load_arguments(scan: JsonScan) -> Loaded | Flaw:
+    """Return the arguments that a complete scan consists of, or the flaw for which they must be refused."""
+    loaded = load(scan)
+    if isinstance(loaded, Flaw):
+        return loaded
+    read = read_arguments(loaded.value)
+    return read if isinstance(read, Flaw) else Loaded(read.value, (*loaded.repaired, *read.repaired))
 
 
 SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
@@ -117,6 +84,10 @@ class ObjectCallParser(StreamParser):
                     seen.add(key)
                 self._make(value, one, repaired)
 
+    @staticmethod
+    def extra_text(stray: str) -> Flaw:
+        return Flaw("stray_text", f"there is extra text next to its JSON ({stray.strip()[:40]!r}), which was ignored")
+
     def refuse_up_to_sibling(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Refuse a broken object that has swallowed the next call, and go back to the beginning of that call.
 
@@ -135,18 +106,37 @@ class ObjectCallParser(StreamParser):
         return bool(nearest)
 
     def _make(self, value: Any, found: FoundObject, repaired: Sequence[Flaw]) -> None:
-        read = read_call_object(value, self.own_key)
-        if isinstance(read, NotACall):
-            self.refuse(read.flaw, position=found.position, raw=found.raw, name=read.name)
-        else:
-            self.call(
-                read.name,
-                read.arguments,
-                position=found.position,
-                raw=found.raw,
-                call_id=value.get("id") if isinstance(value.get("id"), str) else None,
-                repaired=[*repaired, *read.repaired],
+        """Report a decoded value as a call, with its arguments under ``own_key`` or the other usual key."""
+        position, raw = found.position, found.raw
+        own_key = self.own_key
+        other_key = "parameters" if own_key == "arguments" else "arguments"
+        if not isinstance(value, dict):
+            flaw = Flaw("not_an_object", f"it is {_kind(value)}, not an object with a name and {own_key}")
+            self.refuse(flaw, position=position, raw=raw)
+            return
+        name = value.get("name")
+        if not isinstance(name, str) or not name.strip():
+            message = (
+                f"its name is {_kind(name)}, not the name of a tool" if "name" in value else "its object has no name"
             )
+            self.refuse(Flaw("missing_name", message), position=position, raw=raw)
+            return
+        keys = [key for key in (own_key, other_key) if key in value]
+        read: Loaded | Flaw
+        if not keys:
+            read = Flaw("missing_arguments", f'it has no {own_key}; write "{own_key}": {{}} if there are none')
+        elif len(keys) == 2 and value[own_key] != value[other_key]:
+            read = Flaw("ambiguous_arguments", f"it has both {own_key} and {other_key}, and they differ")
+        else:
+            read = read_arguments(value[keys[0]])
+        if isinstance(read, Flaw):
+            self.refuse(read, position=position, raw=raw, name=name)
+            return
+        misplaced = keys[0] == "parameters" and own_key == "arguments"
+        moved = [Flaw("other_key", "its arguments are under parameters; use arguments")] if misplaced else []
+        call_id = value["id"] if isinstance(value.get("id"), str) else None
+        repaired = [*repaired, *moved, *read.repaired]
+        self.call(name, read.value, position=position, raw=raw, call_id=call_id, repaired=repaired)
 
 
 class ObjectFormat(Format):
@@ -172,17 +162,8 @@ def _frozen(value: Any) -> Any:
     return (list, *map(_frozen, value)) if isinstance(value, list) else value
 
 
+_KINDS = {type(None): "null", bool: "true or false", str: "a string", list: "a list", dict: "an object"}
+
+
 def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case str():
-            return "a string" if value else "an empty string"
-        case list():
-            return "a list"
-        case dict():
-            return "an object"
-        case _:
-            return "a number"
+    return "an empty string" if value == "" else _KINDS.get(type(value), "a number")

@@ -117,26 +117,27 @@ def scan_json(reader: TextReader) -> Scan[JsonScan]:
 
 def _value(reader: TextReader, scan: JsonScan, opened: list[int]) -> Scan[JsonScan]:
     """Read a value; ``opened`` is where each of its brackets that are open begins."""
-    stack: list[str] = []
+    closers: list[str] = []
     expect = "a value"
     while True:
         scan.add((yield from reader.spaces()))
         char = yield from reader.peek()
         if not char:
             return scan.cut()
-        done = False
-        if expect in ("a value", "a value or ']'"):
+        if closers and char == closers[-1] and char in expect:
+            closers.pop()
+            opened.pop()
+            scan.add(reader.take(1))
+        elif expect.startswith("a value"):
             if char in "{[":
-                scan.too_deep = scan.too_deep or len(stack) >= ENOUGH
-                stack.append(char)
+                scan.too_deep = scan.too_deep or len(closers) >= ENOUGH
+                closers.append("}" if char == "{" else "]")
                 opened.append(reader.offset)
                 scan.add(reader.take(1))
                 expect = "a quoted key or '}'" if char == "{" else "a value or ']'"
-            elif char == "]" and expect == "a value or ']'":
-                done = True
-            elif char == '"':
+                continue
+            if char == '"':
                 yield from _string(reader, scan)
-                done = True
             else:
                 word = yield from reader.run(_WORD)
                 if not (word in ("true", "false", "null") or _NUMBER.fullmatch(word)):
@@ -144,39 +145,21 @@ def _value(reader: TextReader, scan: JsonScan, opened: list[int]) -> Scan[JsonSc
                         return scan.cut()
                     return scan.fail(word or char, expect)
                 scan.add(word)
-                done = True
-        elif expect in ("a quoted key or '}'", "a quoted key"):
-            if char == "}" and expect == "a quoted key or '}'":
-                done = True
-            elif char == '"':
-                yield from _string(reader, scan)
-                expect = "':'"
-            else:
-                return scan.fail(char, expect)
-        elif expect == "':'":
-            if char != ":":
-                return scan.fail(char, expect)
-            scan.add(reader.take(1))
-            expect = "a value"
-        else:
-            closing = "}" if stack[-1] == "{" else "]"
-            if char == ",":
-                scan.add(reader.take(1))
-                expect = "a quoted key" if closing == "}" else "a value"
-            elif char == closing:
-                done = True
-            else:
-                return scan.fail(char, expect)
-        if scan.truncated:
-            return scan
-        if done:
-            if char in "]}":
-                stack.pop()
-                opened.pop()
-                scan.add(reader.take(1))
-            if not stack:
+        elif expect.startswith("a quoted key") and char == '"':
+            yield from _string(reader, scan)
+            if scan.truncated:
                 return scan
-            expect = "',' or '}'" if stack[-1] == "{" else "',' or ']'"
+            expect = "':'"
+            continue
+        elif char in ":," and expect.startswith(f"'{char}'"):
+            scan.add(reader.take(1))
+            expect = "a quoted key" if char == "," and closers[-1] == "}" else "a value"
+            continue
+        else:
+            return scan.fail(char, expect)
+        if scan.truncated or not closers:
+            return scan
+        expect = f"',' or '{closers[-1]}'"
 
 
 def _string(reader: TextReader, scan: JsonScan) -> Scan[None]:
@@ -251,7 +234,7 @@ def load(scan: JsonScan) -> Loaded | Flaw:
         shown = text[scan.strays[0] : scan.strays[0] + 2]
         message = f"{shown} is not a JSON escape; it was read as a literal backslash (write \\\\)"
         repaired.append(Flaw("bad_escape", message))
-        text = _doubled(text, scan.strays)
+        text = "\\".join(text[start:end] for start, end in itertools.pairwise([0, *scan.strays, len(text)]))
     if scan.raw_control:
         message = "a string contains a raw line break or tab, which was kept; write \\n and \\t instead"
         repaired.append(Flaw("raw_control", message))
@@ -273,11 +256,6 @@ def dump(value: Any) -> str:
     """Encode as models do; ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not look like LaTeX."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
-
-
-def _doubled(text: str, places: list[int]) -> str:
-    edges = [0, *places, len(text)]
-    return "\\".join(text[start:end] for start, end in itertools.pairwise(edges))
 
 
 def _odd_escape(text: str) -> str:

@@ -9,13 +9,14 @@ import re
 import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from .jsontext import ENOUGH, SURROGATE, TOO_DEEP, DuplicateKeyError, Flaw, TooDeepError, loads
 from .text_reader import Scan, TextReader
 
 NOT_PYTHON = Flaw("bad_literal", "it is neither JSON nor a Python literal")
-
+NOT_PARSED = (SyntaxError, ValueError, MemoryError, RecursionError)
+"""What Python's parser raises."""
 
 _CODE = re.compile(r"""[^'"()\[\]{}]+""")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "'\""}
@@ -51,21 +52,26 @@ def decode_json(text: str) -> tuple[bool, Any]:
         return False, None
 
 
+def parse_python(code: str, mode: str = "eval", *, warn: Literal["ignore", "error"] = "ignore") -> Any:
+    """Parse Python without printing its warnings; raises one of NOT_PARSED."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(warn)
+        return ast.parse(code, mode=mode)
+
+
 def decode_python(text: str) -> Any:
     """Return the value of a Python literal that JSON could express, or the flaw for which there is none."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            code = text.strip()
-            tree = ast.parse(code, mode="eval")
-            if adjacent_strings(code) is not None:
-                return ADJACENT
-            if "\r" in code:
-                tree = ast.parse(spelt_breaks(code)[0], mode="eval")
-            return evaluate(tree.body)
+        code = text.strip()
+        tree = parse_python(code, warn="error")
+        if adjacent_strings(code) is not None:
+            return ADJACENT
+        if "\r" in code:
+            tree = parse_python(spelt_breaks(code)[0], warn="error")
+        return evaluate(tree.body)
     except DuplicateKeyError as twice:
         return Flaw("duplicate_key", f"it has the key {twice} twice; write every key once")
-    except (ValueError, SyntaxError, MemoryError, RecursionError, Warning, TypeError):
+    except (*NOT_PARSED, Warning, TypeError):
         return NOT_PYTHON
 
 
@@ -212,10 +218,8 @@ def adjacent_strings(code: str) -> str | None:
 
 def _is_program(text: str) -> bool:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text.replace("\\n", "\n").replace("\\t", "\t"))
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        parse_python(text.replace("\\n", "\n").replace("\\t", "\t"), "exec")
+    except NOT_PARSED:
         return False
     return True
 

@@ -25,7 +25,7 @@ from .format import Format
 from .jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, TooDeepError, dump, nesting
 from .literal import NOT_PYTHON, decode_json, decode_python
 from .streamparser import StreamParser
-from .text_reader import Markers, Scan, TextReader, drop
+from .text_reader import Markers, Scan, TextReader
 from .toolbox import Toolbox
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -122,22 +122,18 @@ def write_value(value: Any, types: frozenset[str]) -> str:
     return dump(value)
 
 
+_TYPES = {
+    bool: {"boolean"},
+    int: {"integer", "number"},
+    float: {"number"},
+    str: {"string"},
+    list: {"array"},
+    dict: {"object"},
+}
+
+
 def _fits(value: Any, types: frozenset[str]) -> bool:
-    match value:
-        case None:
-            return True
-        case bool():
-            return "boolean" in types
-        case int():
-            return bool(types & {"integer", "number"})
-        case float():
-            return "number" in types
-        case str():
-            return "string" in types
-        case list():
-            return "array" in types
-        case _:
-            return "object" in types
+    return value is None or not types.isdisjoint(_TYPES[type(value)])
 
 
 @dataclass(frozen=True)
@@ -192,7 +188,7 @@ class _Tags:
     def read(self, reader: TextReader, spec: TagSpec) -> Scan[None]:
         """Read one more tag."""
         reader.seek(self.end)
-        marker = yield from reader.until(spec.markers, drop)
+        marker = yield from reader.until(spec.markers)
         self.end = reader.offset
         if marker is None:
             self.ended = True

@@ -124,31 +124,30 @@ class StreamParser(ABC):
         repaired: Sequence[Flaw] = (),
     ) -> None:
         """Report a complete call, or refuse it if its arguments are not JSON or the tool is unknown."""
-        self._handled += 1
-        self.interrupt()
         if raw.count("[") + raw.count("{") >= DEEPEST and levels(arguments) > DEEPEST:
-            self.refuse(TOO_DEEP, position=position, raw=raw, name=name, counted=True)
+            self.refuse(TOO_DEEP, position=position, raw=raw, name=name)
             return
         if not is_json_tree(arguments):
-            self.refuse(_NOT_JSON, position=position, raw=raw, name=name, counted=True)
+            self.refuse(_NOT_JSON, position=position, raw=raw, name=name)
             return
         if not self.tools.knows(name):
             near = self.tools.near(name)
             hint = f' (did you mean "{near}"?)' if near else ""
             known = ", ".join(self.tools.names) or "none"
             flaw = Flaw("unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}')
-            self.refuse(flaw, position=position, raw=raw, name=name, counted=True)
+            self.refuse(flaw, position=position, raw=raw, name=name)
             return
+        self._handled += 1
+        self.interrupt()
         for flaw in repaired:
             message = f"The call to {name} was made, but {flaw.message}."
             self.problem(flaw.kind, message, position, raw, "repaired", name)
         self._deltas.append(CallDelta(ParsedCall(name, arguments, position, raw, call_id)))
 
-    def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None, counted: bool = False) -> None:
+    def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None) -> None:
         """Report a call that is not returned."""
+        self._handled += 1
         self.interrupt()
-        if not counted:
-            self._handled += 1
         if name is None:
             name = self._guess(raw)
         which = f"The call to {name}" if name else "A tool call"

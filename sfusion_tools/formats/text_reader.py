@@ -42,6 +42,10 @@ class Markers:
         return 0
 
 
+def _drop(text: str) -> None:
+    """The sink for text that is read and not needed."""
+
+
 class TextReader:
     """The unread part of a text that is still growing."""
 
@@ -200,7 +204,7 @@ class TextReader:
         return known[1]
 
     def _upcoming(self, markers: Markers) -> Scan[tuple[str | None, int]]:
-        marker = yield from self.before(markers, drop)
+        marker = yield from self.before(markers)
         return marker, self.offset
 
     def first(self, markers: Markers, last: int) -> int:
@@ -219,7 +223,9 @@ class TextReader:
             self.notes[pattern] = here, start, end
         return int(end)
 
-    def until(self, markers: Markers, sink: Callable[[str], object], *, to_end: bool = True) -> Scan[str | None]:
+    def until(
+        self, markers: Markers, sink: Callable[[str], object] = _drop, *, to_end: bool = True
+    ) -> Scan[str | None]:
         """Read up to and including the first marker and return it; the text before it goes to ``sink`` as it arrives.
 
         Return None at the end of the text. Without ``to_end``, a possible beginning of a marker there stays unread.
@@ -238,14 +244,15 @@ class TextReader:
                 return None
             yield
 
-    def before(self, markers: Markers, sink: Callable[[str], object]) -> Scan[str | None]:
+    def before(self, markers: Markers, sink: Callable[[str], object] = _drop) -> Scan[str | None]:
         """Like ``until``, but the marker stays unread."""
         marker = yield from self.until(markers, sink)
         if marker is not None:
             self._at -= len(marker)
         return marker
 
-
-def drop(text: str) -> None:
-    """The sink for text that is read and not needed."""
-    del text
+    def text_before(self, markers: Markers) -> Scan[tuple[str, str | None]]:
+        """Read up to the first marker; return the text before it, and the marker or None."""
+        parts: list[str] = []
+        marker = yield from self.before(markers, parts.append)
+        return "".join(parts), marker

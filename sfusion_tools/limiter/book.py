@@ -70,10 +70,7 @@ class PermitBook:
         """Change the settings at once; permits that are out stay out, and keep the lease that they were given."""
         if settings == self.settings:
             return
-        pace_changed = (settings.per_second, settings.burst) != (
-            self.settings.per_second,
-            self.settings.burst,
-        )
+        pace_changed = (settings.per_second, settings.burst) != (self.settings.per_second, self.settings.burst)
         self._old_lease = self.longest_lease(now)
         self._old_lease_until = max(self._old_lease_until, now + self.settings.lease)
         self.settings = settings
@@ -396,11 +393,9 @@ class Width:
         self._cooldown_until = now + self.COOLDOWN_SECONDS
         return self.permits < before
 
-    def succeeded(self, count: int) -> bool:
-        """Count successes, about one width of which widens by one; return True if it did."""
-        before = self.permits
+    def succeeded(self, count: int) -> None:
+        """Count successes, about one width of which widens by one."""
         self._width = min(float(self.ceiling), self._width + self.WIDEN_BY * count / self._width)
-        return self.permits > before
 
     def set_ceiling(self, ceiling: int) -> None:
         """Set the upper bound; a width at the old bound follows it up, and any width follows it down."""

@@ -113,20 +113,18 @@ class LimiterHost:
 
     def _wake_all(self, now: float) -> None:
         self._wake()
-        if self._core.settings.per_second is not None:
-            self._wake_for(self._core.next_deadline(now))
+        polls = list(self._polls.values())
+        if polls and self._core.settings.per_second is not None:
+            # One of them looks again if all would sleep past a grant that only time makes possible.
+            deadline = self._core.next_deadline(now)
+            if all(poll.until > deadline for poll in polls):
+                polls[0].wake()
 
     def _wake(self) -> None:
         for client in self._core.take_updated():
             poll = self._polls.pop(client, None)
             if poll is not None:
                 poll.wake()
-
-    def _wake_for(self, deadline: float) -> None:
-        """Let a poll look again if all of them would sleep past a grant that only time makes possible."""
-        polls = list(self._polls.values())
-        if polls and all(poll.until > deadline for poll in polls):
-            polls[0].wake()
 
 
 class _PendingPoll:

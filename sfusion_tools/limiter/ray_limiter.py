@@ -237,10 +237,13 @@ def ray_session() -> str:
 
 
 class ClientKey(NamedTuple):
+    """What distinguishes the clients of a loop."""
+
     kind: Kind
     name: str
-    settings: str
-    """Everything else that distinguishes clients, as one text: a short key makes a quick look-up."""
+    settings: LimiterSettings
+    apply: bool
+    share: Share | None
 
 
 class LimiterChoice:
@@ -258,29 +261,20 @@ class LimiterChoice:
         if kind == "ray" and not ray_is_running():
             import_extra("ray", extra="ray", needed_by="limiter: ray")
             raise ConfigError("limiter: ray needs Ray running in this process; call ray.init() first, or use auto")
-        self._settings = settings
-        self._kind = kind
-        self._name = name
-        self._apply = apply
-        self._share = share
-        self._key = ClientKey(kind, name, repr((settings, apply, share)))
+        self._key = ClientKey(kind, name, settings, apply, share)
 
     def __call__(self) -> Limiter:
-        kind = self._kind
-        if kind == "auto":
-            kind = "ray" if ray_is_running() else "local"
-            if kind == "local" and self._name not in _warned:
-                _warned.add(self._name)
-                logger.warning(
-                    "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
-                )
         key = self._key
-        if kind != key.kind:
-            key = self._key = key._replace(kind=kind)
-        return runtime.scope().get(key, lambda: self._make(kind))
+        if key.kind == "auto":
+            key = key._replace(kind="ray" if ray_is_running() else "local")
+            if key.kind == "local" and key.name not in _warned:
+                _warned.add(key.name)
+                limit = key.settings.rate_limit
+                logger.warning("Ray is not running here, so rate_limit %d holds for this process only", limit)
+        return runtime.scope().get(key, lambda: _make_client(*key))
 
-    def _make(self, kind: Kind) -> Limiter:
-        if kind == "ray":
-            return ray_limiter(self._settings, self._name, apply=self._apply, share=self._share)
-        host = shared_host(self._name, self._settings, apply=self._apply)
-        return Limiter(LocalTransport(host), share=self._share)
+
+def _make_client(kind: Kind, name: str, settings: LimiterSettings, apply: bool, share: Share | None) -> Limiter:
+    if kind == "ray":
+        return ray_limiter(settings, name, apply=apply, share=share)
+    return Limiter(LocalTransport(shared_host(name, settings, apply=apply)), share=share)

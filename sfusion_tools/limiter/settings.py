@@ -61,17 +61,15 @@ class Share:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise ConfigError(f"the name of a share must be a string, found {self.name!r}")
-        _between("the weight of a share", self.weight, *WEIGHTS)
+        lowest, highest = WEIGHTS
+        if not _is_number(self.weight) or not lowest <= self.weight <= highest:
+            wanted = f"a number from {lowest:g} to {highest:g}"
+            raise ConfigError(f"the weight of a share must be {wanted}, found {self.weight!r}")
 
 
 def _positive(name: str, value: object) -> None:
     if not _is_number(value) or not 0 < value < math.inf:
         raise ConfigError(f"{name} must be a positive number, found {value!r}")
-
-
-def _between(name: str, value: object, lowest: float, highest: float) -> None:
-    if not _is_number(value) or not lowest <= value <= highest:
-        raise ConfigError(f"{name} must be a number from {lowest:g} to {highest:g}, found {value!r}")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -77,7 +77,11 @@ class RolloutDriver:
             request.stop(EndCause.CANCELLED, "the request was cancelled")
             raise
         except Exception as error:
-            self._record_failure(request, error)
+            why = f"{type(error).__name__}: {error}"
+            if request.state.is_final:
+                request.failure = why  # the trajectory is complete: only the rewards of its tools are missing
+            else:
+                request.fail(EndCause.ERROR, why)
         except BaseException as error:  # such as GuardTripped
             request.stop(EndCause.ERROR, f"{type(error).__name__}: {error}")
             raise
@@ -163,15 +167,6 @@ class RolloutDriver:
             if isinstance(error, Exception):
                 logger.warning("%s: %s: %s", what, type(error).__name__, error)
                 request.metrics.release_errors += 1
-
-    @staticmethod
-    def _record_failure(request: AsyncRolloutRequest, error: Exception) -> None:
-        why = f"{type(error).__name__}: {error}"
-        if request.state.is_final:
-            # The trajectory itself is complete; only the rewards of its tools are missing.
-            request.failure = why
-        else:
-            request.fail(EndCause.ERROR, why)
 
 
 def _now() -> float:

@@ -148,7 +148,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         tools = self.tool_schemas or None
         prompt = apply(self.template_messages, tools, add_generation_prompt=True)
         bare = apply(self.template_messages, tools, add_generation_prompt=False)
-        self._rows = TokenRows.of_prompt(prompt)
+        self._rows = TokenRows(list(prompt), [0] * len(prompt), len(prompt))
         self._generation_prompt_ids = prompt[len(bare) :] if prompt[: len(bare)] == bare else []
 
     @property
@@ -178,16 +178,15 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     def start(self) -> None:
         """PENDING -> RUNNING, or FAILED if the prompt is too long."""
         self._expect(State.PENDING)
-        limit, length = self.limits.max_prompt_len, self._rows.prompt_len
-        if limit is not None and length > limit:
-            self.fail(EndCause.PROMPT_TOO_LONG, f"the prompt has {length} tokens, max_prompt_len is {limit}")
-            return
-        whole = self.limits.max_model_len
-        if whole is not None and length >= whole:
-            why = f"the prompt has {length} tokens, which leaves none for a reply: max_model_len is {whole}"
+        limit, whole = self.limits.max_prompt_len, self.limits.max_model_len
+        found = f"the prompt has {self._rows.prompt_len} tokens"
+        if limit is not None and self._rows.prompt_len > limit:
+            self.fail(EndCause.PROMPT_TOO_LONG, f"{found}, max_prompt_len is {limit}")
+        elif whole is not None and self._rows.prompt_len >= whole:
+            why = f"{found}, which leaves none for a reply: max_model_len is {whole}"
             self.fail(EndCause.PROMPT_TOO_LONG, why)
-            return
-        self._continue()
+        else:
+            self._continue()
 
     def add_assistant_turn(self, ids: Sequence[int], turn: ParsedTurn, finish_reason: FinishReasonTypeEnum) -> None:
         """Append a generated turn unchanged and decide what comes next."""
@@ -208,14 +207,11 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         self.finish_reason = FinishReasonTypeEnum.TOOL_CALL if planned else finish_reason
         last_turn = _is_used_up(self.limits.max_assistant_turns, self.metrics.assistant_turns)
         if finish_reason is FinishReasonTypeEnum.ABORT:
-            self.metrics.not_run += len(planned)
             self.fail(EndCause.ENGINE, "the engine aborted the generation")
         elif finish_reason is FinishReasonTypeEnum.LENGTH:
             self.finish_reason = finish_reason
-            self.metrics.not_run += len(planned)
             self._end(EndCause.LENGTH)
         elif last_turn and (planned or self.interaction_kwargs is not None):
-            self.metrics.not_run += len(planned)
             self._end(EndCause.ASSISTANT_TURNS)
         elif planned:
             self._planned = planned
@@ -226,6 +222,8 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             self._end(EndCause.USER_TURNS)
         else:
             self.state = State.INTERACTING
+        if self.state.is_final:
+            self.metrics.not_run += len(planned)
 
     def add_tool_results(self, results: Sequence[ToolResult]) -> None:
         """Answer every call of the turn: the executed ones with these results, in order, the others with the reason."""

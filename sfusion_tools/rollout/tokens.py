@@ -8,7 +8,7 @@ that turn: what follows the word is the same in both, and it is what the templat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress, count, product
 from operator import ne
@@ -30,14 +30,9 @@ _BASES = ([_QUESTION], [{"role": "system", "content": "!"}, _QUESTION])
 class TokenRows:
     """Ids with one loss mark each; all other rows that a trainer needs are derived from them."""
 
-    ids: list[int] = field(default_factory=list)
-    loss_mask: list[int] = field(default_factory=list)
-    prompt_len: int = 0
-
-    @classmethod
-    def of_prompt(cls, ids: Sequence[int]) -> TokenRows:
-        """Start with a prompt and an empty response."""
-        return cls(list(ids), [0] * len(ids), len(ids))
+    ids: list[int]
+    loss_mask: list[int]
+    prompt_len: int
 
     def append(self, ids: Sequence[int], *, trained: bool) -> None:
         """Add tokens to the response: trained on (the assistant's own) or not (all others)."""

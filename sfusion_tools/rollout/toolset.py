@@ -144,9 +144,6 @@ async def bounded(
         return []
     tasks = {asyncio.ensure_future(work): what for what, work in works.items()}
     try:
-        if timeout is not None:
-            await asyncio.sleep(0)
-            timeout = None if all(task.done() for task in tasks) else timeout  # most steps end at once: no timer
         await asyncio.wait(tasks, timeout=timeout)
     except asyncio.CancelledError:
         await _stop(tasks, grace)

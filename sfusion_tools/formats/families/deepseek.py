@@ -32,9 +32,8 @@ class DeepSeekV3Parser(DeepSeekV31Parser):
 
     def headed(self, head: str, start: int) -> Scan[None]:
         reader = self.reader
-        line: list[str] = []
-        edge = yield from reader.before(_LINE, line.append)
-        name = "".join(line).strip()
+        line, edge = yield from reader.text_before(_LINE)
+        name = line.strip()
         header = f"{CALL}{head}{SEPARATOR}{name}"
         if edge is None:
             self.cut_inside = True

@@ -24,15 +24,14 @@ class GlmParser(RawTextParser):
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
         start = reader.offset - len(marker)
-        head: list[str] = []
-        edge = yield from reader.before(_HEAD, head.append)
-        lines = [line for line in "".join(head).replace("\\n", "\n").split("\n") if line.strip()]
+        head, edge = yield from reader.text_before(_HEAD)
+        lines = [line for line in head.replace("\\n", "\n").split("\n") if line.strip()]
         name = lines[0].strip() if lines else ""
-        raw = [marker, *head]
+        raw = [marker, head]
         if edge is None:
-            self.refuse(CUT_HEAD, position=start, raw="".join(raw))
+            self.refuse(CUT_HEAD, position=start, raw=marker + head)
             return
-        flaw = self._name_flaw(name, "".join(head), edge)
+        flaw = self._name_flaw(name, head, edge)
         if flaw:
             yield from self.give_up(flaw, start, raw, name if NAME.fullmatch(name) else None)
             return
@@ -57,10 +56,9 @@ class GlmParser(RawTextParser):
         arguments: dict[str, Any] = {}
         flaw: Flaw | None = None
         while True:
-            gap: list[str] = []
-            edge = yield from reader.before(_HEAD, gap.append)
-            raw.extend(gap)
-            stray = _GAP.sub("", "".join(gap))
+            gap, edge = yield from reader.text_before(_HEAD)
+            raw.append(gap)
+            stray = _GAP.sub("", gap)
             if stray and edge is not None:
                 repaired.append(Flaw("stray_text", f"there is extra text next to its arguments ({stray[:40]!r})"))
             if edge is None:
@@ -90,9 +88,8 @@ class GlmParser(RawTextParser):
 
     def _pair(self, raw: list[str]) -> Scan[tuple[str, str, Flaw | None]]:
         reader = self.reader
-        key: list[str] = []
-        edge = yield from reader.before(_KEY, key.append)
-        raw.extend(key)
+        key, edge = yield from reader.text_before(_KEY)
+        raw.append(key)
         if edge != KEY_END:
             kind = "truncated" if edge is None else "bad_layout"
             return "", "", Flaw(kind, f"an {KEY} is not followed by {KEY_END}")
@@ -100,17 +97,17 @@ class GlmParser(RawTextParser):
         following = yield from reader.ahead((VALUE,), _GAP)
         if following != VALUE:
             kind = "truncated" if following == "" else "bad_layout"
-            return "", "", Flaw(kind, f"its argument {''.join(key)[:40]} has no {VALUE}")
+            return "", "", Flaw(kind, f"its argument {key[:40]} has no {VALUE}")
         yield from reader.run(_GAP)
         raw.append(reader.take(len(VALUE)))
         value = yield from read_tag_value(reader, _SPEC)
         raw.append(reader.since_mark())
         if value.fault == "truncated":
-            return "", "", Flaw("truncated", f"the text ends inside its argument {''.join(key)[:40]}")
+            return "", "", Flaw("truncated", f"the text ends inside its argument {key[:40]}")
         if value.fault:
-            message = f"its argument {''.join(key)[:40]} is not closed by {VALUE_END} and then {KEY} or {CLOSE}"
+            message = f"its argument {key[:40]} is not closed by {VALUE_END} and then {KEY} or {CLOSE}"
             return "", "", Flaw("bad_layout", message)
-        return "".join(key).strip(), value.text, None
+        return key.strip(), value.text, None
 
 
 class Glm45(RawTextFormat):

@@ -30,9 +30,8 @@ class HarmonyParser(ArgumentTextParser):
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
         start = reader.offset - len(marker)
-        head: list[str] = [marker]
-        edge = yield from reader.before(_HEAD, head.append)
-        header = "".join(head)
+        head, edge = yield from reader.text_before(_HEAD)
+        header = marker + head
         channel = _CHANNEL.search(header)
         recipients = list(dict.fromkeys(_RECIPIENT.findall(header)))
         if edge != MESSAGE:
@@ -83,7 +82,7 @@ class HarmonyParser(ArgumentTextParser):
     def think(self, position: int) -> Scan[None]:
         drafts = 0
         while True:
-            edge = yield from self.reader.until(_ANALYSIS, lambda text: None)
+            edge = yield from self.reader.until(_ANALYSIS)
             if edge in (END, RETURN):
                 return
             if edge is None:

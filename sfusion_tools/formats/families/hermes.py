@@ -29,12 +29,10 @@ class HermesParser(ObjectCallParser):
             yield from reader.spaces()
             place = reader.offset
             reader.mark()
-            if (yield from reader.accept(CLOSE)):
-                closing = CLOSE
+            if closed := (yield from reader.accept(CLOSE)):
                 break
             char = yield from reader.peek()
             if not char or (yield from reader.sees(OPEN)):
-                closing = ""
                 break
             if char not in "{[":
                 yield from reader.before(_NEXT, strays.append)
@@ -47,17 +45,12 @@ class HermesParser(ObjectCallParser):
             if scan.truncated and CLOSE not in reader.since_mark():
                 yield from self.skip_rest()
                 self.refuse(scan.fault, position=start, raw=marker + reader.since_mark())
-                closing = ""
                 break
             fault = UNCLOSED if scan.truncated else scan.fault
             reader.rewind()
-            skipped: list[str] = []
-            edge = yield from reader.before(_EDGES, skipped.append)
-            self.refuse(fault, position=start, raw=f"{marker}{''.join(skipped)}")
-            if edge is None:
-                closing = ""
-                break
-        self._report_found(found, refused, "".join(strays), start, closed=bool(closing))
+            skipped, _ = yield from reader.text_before(_EDGES)
+            self.refuse(fault, position=start, raw=marker + skipped)
+        self._report_found(found, refused, "".join(strays), start, closed=closed)
 
     def _report_found(self, found: list[FoundObject], refused: int, stray: str, start: int, *, closed: bool) -> None:
         ended = not closed and not self.reader.left
@@ -74,10 +67,7 @@ class HermesParser(ObjectCallParser):
             for one in found:
                 self.refuse(UNESCAPED, position=one.position, raw=one.raw)
             return
-        remarks: list[Flaw] = []
-        if stray.strip(" \n,;"):
-            shown = stray.strip()[:40]
-            remarks.append(Flaw("stray_text", f"there is extra text next to its JSON ({shown!r}), which was ignored"))
+        remarks = [self.extra_text(stray)] if stray.strip(" \n,;") else []
         if not closed:
             remarks.append(Flaw("missing_close", f"its {CLOSE} is missing"))
         self.report(found, remarks, crowded=Flaw("several_in_one_tag", f"every call needs its own {OPEN} and {CLOSE}"))

@@ -9,7 +9,7 @@ from typing import Any
 from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, Flaw, JsonScan, dump, scan_json
 from sfusion_tools.formats.literal import NOT_PYTHON, decode_python, scan_brackets
-from sfusion_tools.formats.text_reader import Markers, Scan, drop
+from sfusion_tools.formats.text_reader import Markers, Scan
 from sfusion_tools.formats.toolbox import Toolbox
 
 TAG = "<|python_tag|>"
@@ -96,7 +96,7 @@ class Llama3Parser(ObjectCallParser):
                     if (yield from reader.upcoming(_LINE)) == '"}':
                         one, _ = found.pop()
                         refused += 1
-                        edge = yield from reader.before(_NEXT, drop)
+                        edge = yield from reader.before(_NEXT)
                         self.refuse(UNESCAPED, position=one.position, raw=one.raw)
                         if edge in SIBLINGS:
                             continue
@@ -115,17 +115,12 @@ class Llama3Parser(ObjectCallParser):
         """Read the separator between two objects; return None and read nothing if no other object follows."""
         reader = self.reader
         yield from reader.spaces()
-        separator = ""
-        for candidate in (";", ","):
-            if (yield from reader.accept(candidate)):
-                separator = candidate
-                break
+        separator = reader.take(1) if (yield from reader.peek()) in (";", ",") else ""
         yield from reader.spaces()
         ahead = yield from reader.peek(max(map(len, SIBLINGS)))
         if ahead and any(ahead.startswith(sibling) or sibling.startswith(ahead) for sibling in SIBLINGS):
             return separator
-        char = ahead[:1]
-        if char or separator != ";":
+        if ahead or separator != ";":
             reader.rewind()
         return None
 
@@ -152,7 +147,7 @@ class Llama3Parser(ObjectCallParser):
         """Skip a broken object; return whether another one follows."""
         if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return True
-        edge = yield from self.reader.before(_NEXT, drop)
+        edge = yield from self.reader.before(_NEXT)
         self.refuse(fault, position=position, raw=self.reader.since_mark())
         return edge in SIBLINGS
 
@@ -173,10 +168,7 @@ class Llama3Parser(ObjectCallParser):
                 flaw = Flaw("no_call_object", f"there is no object with a name and parameters after {TAG}")
             self.refuse(flaw, position=start, raw=TAG + stray)
             return
-        remarks = []
-        if stray.strip():
-            shown = stray.strip()[:40]
-            remarks.append(Flaw("stray_text", f"there is extra text next to its JSON ({shown!r}), which was ignored"))
+        remarks = [self.extra_text(stray)] if stray.strip() else []
         if crowded:
             self.report([one for one, _ in found], remarks, crowded=crowded)
             return

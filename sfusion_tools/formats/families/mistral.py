@@ -13,10 +13,10 @@ from sfusion_tools.formats.callobject import (
     FoundObject,
     ObjectCallParser,
     ObjectFormat,
-    read_arguments,
+    load_arguments,
 )
-from sfusion_tools.formats.jsontext import CUT_HEAD, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, dump, load, scan_json
-from sfusion_tools.formats.text_reader import Markers, Scan, drop
+from sfusion_tools.formats.jsontext import CUT_HEAD, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, dump, scan_json
+from sfusion_tools.formats.text_reader import Markers, Scan
 from sfusion_tools.formats.toolbox import Toolbox
 
 OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -109,7 +109,7 @@ class MistralParser(ObjectCallParser):
             self.refuse(fault, position=position, raw=reader.since_mark())
             return False
         while True:
-            edge = yield from reader.before(_NEXT, drop)
+            edge = yield from reader.before(_NEXT)
             if edge != "]":
                 self.refuse(fault, position=position, raw=reader.since_mark())
                 return False
@@ -128,7 +128,7 @@ class MistralParser(ObjectCallParser):
                 [FoundObject(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls must be in a list")]
             )
             return
-        yield from reader.before(_OPEN, drop)
+        yield from reader.before(_OPEN)
         self.refuse(scan.fault, position=start, raw=reader.since_mark())
 
     def _compact(self, start: int) -> Scan[None]:
@@ -143,7 +143,7 @@ class MistralParser(ObjectCallParser):
         yield from reader.spaces()
         char = yield from reader.peek()
         if not name or (not marked and char != "{"):
-            yield from reader.before(_OPEN, drop)
+            yield from reader.before(_OPEN)
             if name and not char:
                 flaw = CUT_HEAD
             else:
@@ -157,19 +157,18 @@ class MistralParser(ObjectCallParser):
             if scan.truncated and OPEN in reader.since_mark():
                 scan.fault = UNCLOSED
                 reader.rewind()
-            yield from reader.before(_OPEN, drop)
+            yield from reader.before(_OPEN)
             self.refuse(scan.fault, position=start, raw=OPEN + reader.since_mark(), name=name)
             return
         raw = OPEN + reader.since_mark()
-        loaded = load(scan)
-        read = loaded if isinstance(loaded, Flaw) else read_arguments(loaded.value)
+        read = load_arguments(scan)
         if (yield from reader.upcoming(_LINE)) == '"}':
-            yield from reader.before(_OPEN, drop)
+            yield from reader.before(_OPEN)
             read = UNESCAPED
-        if isinstance(read, Flaw) or isinstance(loaded, Flaw):
-            self.refuse(read if isinstance(read, Flaw) else UNESCAPED, position=start, raw=raw, name=name)
+        if isinstance(read, Flaw):
+            self.refuse(read, position=start, raw=raw, name=name)
         else:
-            repaired.extend([*loaded.repaired, *read.repaired])
+            repaired.extend(read.repaired)
             self.call(name, read.value, position=start, raw=raw, call_id=call_id, repaired=repaired)
 
 

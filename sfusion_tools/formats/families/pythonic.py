@@ -7,7 +7,6 @@ import itertools
 import keyword
 import re
 import unicodedata
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +15,11 @@ from sfusion_tools.formats.format import Format
 from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, DuplicateKeyError, Flaw
 from sfusion_tools.formats.literal import (
     ADJACENT,
+    NOT_PARSED,
     UNBALANCED,
     adjacent_strings,
     evaluate,
+    parse_python,
     scan_brackets,
     spelt_breaks,
     stray_escapes,
@@ -219,10 +220,8 @@ class PythonicParser(StreamParser):
 def read_arguments(text: str) -> dict[str, Any] | Flaw:
     """Read the keyword arguments in ``text``, which begins and ends with the parentheses of a call."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(f"f{text}", mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        tree = parse_python(f"f{text}").body
+    except NOT_PARSED as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         return Flaw("bad_literal", f"its arguments are not valid Python ({reason})")
     if not isinstance(tree, ast.Call):
@@ -280,10 +279,8 @@ def _salvage(text: str) -> int:
     tries = min(_TRIES, 1 + _READ_AGAIN // len(text))
     for match in itertools.islice(_BETWEEN.finditer(text), tries):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                ast.parse("[" + text[match.end() :], mode="eval")
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            parse_python("[" + text[match.end() :])
+        except NOT_PARSED:
             continue
         return match.end()
     return 0

@@ -28,9 +28,7 @@ class Qwen3CoderParser(RawTextParser):
         start = reader.offset - len(marker)
         functions = 0
         while True:
-            stray: list[str] = []
-            edge = yield from reader.before(_EDGES, stray.append)
-            text = "".join(stray)
+            text, edge = yield from reader.text_before(_EDGES)
             if edge == FUNCTION:
                 place = reader.offset
                 reader.take(len(FUNCTION))
@@ -52,8 +50,7 @@ class Qwen3CoderParser(RawTextParser):
             elif edge != CLOSE:
                 message = f"A {CLOSE} is missing. The call before it was complete and was made."
                 self.problem("missing_close", message, reader.offset, text.strip(), "noticed")
-            if edge == CLOSE:
-                reader.take(len(CLOSE))
+            yield from reader.accept(CLOSE)
             return
 
     def _function(self, start: int, stray: str) -> Scan[bool]:
@@ -115,13 +112,12 @@ class Qwen3CoderParser(RawTextParser):
 
     def _header(self, raw: list[str]) -> Scan[str | None]:
         """Read a name and its >; return None if there is none."""
-        parts: list[str] = []
-        edge = yield from self.reader.before(_HEADER, parts.append)
-        raw.extend(parts)
+        text, edge = yield from self.reader.text_before(_HEADER)
+        raw.append(text)
         if edge != ">":
             return None
         raw.append(self.reader.take(1))
-        return "".join(parts).strip()
+        return text.strip()
 
 
 def _without_layout(text: str, *, crlf: bool) -> str:
