@@ -1,6 +1,6 @@
 """How the time to parse a text grows with its length, for each tool-call format and shape of text.
 
-    python benchmarks/bench_parsers.py [--largest 1048576] [--piece 16] [--format hermes] [--shape blanks]
+    python -m benchmarks.bench_parsers [--largest 1048576] [--piece 16] [--format hermes] [--shape blanks]
 
 Each text is parsed whole, and streamed in pieces of a few characters, at four lengths of which the last is the largest.
 ``growth`` is the factor per doubling of the length: 2 is linear, 4 is quadratic. A shape stops at the first length that

@@ -1,6 +1,6 @@
 """What many short-lived event loops leave behind: open files, loops, sessions, tasks and permits, before and after.
 
-    python benchmarks/leaks.py [--runs 1000] [--closed 200]
+    python -m benchmarks.leaks [--runs 1000] [--closed 200]
 
 Each run is an ``asyncio.run`` with one tool call. Each closed loop is a ``run_until_complete`` with one tool call and a
 ``close``; every second one has another call under way when it is closed. Exits with 1 if anything is left.

@@ -1,6 +1,6 @@
 """Is what `sfusion learn` learns from a log right? Eight made-up productions, played in real time.
 
-    python benchmarks/learn_round_trips.py [--keep DIR] [--log tool|sandbox] [NAME...]
+    python -m benchmarks.learn_round_trips [--keep DIR] [--log tool|sandbox] [NAME...]
 
 Each file of benchmarks/productions is a production whose trouble is known. Its sandboxes are fakes in processes of
 their own; the real tool calls them over sockets and writes its event log. A scenario is learned from that log alone

@@ -1,6 +1,6 @@
 """A soak in virtual time: a day of training steps, a million calls, every promise judged, and the memory measured.
 
-    python benchmarks/soak.py [--calls 1000000] [--steps 1440] [--journal FILE]
+    python -m benchmarks.soak [--calls 1000000] [--steps 1440] [--journal FILE]
 
 The whole stack of world sim (workers, limiter, fake sandbox) runs as one process from the first call to the last. The
 calls come in steps, as in training. When all calls of a step have ended and all permits are back, its part of the

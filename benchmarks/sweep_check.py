@@ -1,6 +1,6 @@
 """Is the rate_limit that ``sfusion sweep`` recommends as good in real time? Not a test: it takes about 15 minutes.
 
-    python benchmarks/sweep_check.py [--rounds 2] [--calls 300] [--json FILE]
+    python -m benchmarks.sweep_check [--rounds 2] [--calls 300] [--json FILE]
 
 Five sandboxes under contention, made of the fake's server models. For each, a sweep in world sim recommends a
 rate_limit; then the same calls are made in real time, over sockets, through the tool and its limiter, with every

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfusion_tools._lazy import on_first_use
+from sfusion_tools._lazy import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
     from sfusion_tools.base_tool import BaseTool
@@ -30,7 +30,7 @@ __all__ = [
     "outcome_metrics",
 ]
 
-__getattr__ = on_first_use(
+__getattr__ = _on_first_use(
     __name__,
     {
         "sfusion_tools.base_tool": ["BaseTool"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfusion_tools._lazy import on_first_use
+from sfusion_tools._lazy import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
     from sfusion.harness.rollouts.dump_writer import request_record, sample_record, sample_text, write_step
@@ -21,7 +21,7 @@ __all__ = [
     "write_step",
 ]
 
-__getattr__ = on_first_use(
+__getattr__ = _on_first_use(
     __name__,
     {
         "sfusion.harness.rollouts.dump_writer": ["request_record", "sample_record", "sample_text", "write_step"],

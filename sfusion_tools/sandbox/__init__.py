@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfusion_tools._lazy import on_first_use
+from sfusion_tools._lazy import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
     from sfusion_tools.record import Attempt
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LANGUAGES", "Attempt", "Bounds", "CallResult", "Fleet", "Program", "RetryPolicy", "SandboxClient"]
 
-__getattr__ = on_first_use(
+__getattr__ = _on_first_use(
     __name__,
     {
         "sfusion_tools.record": ["Attempt"],

@@ -23,8 +23,6 @@ class CallResult:
     outcome: Outcome
     message: str = ""
     """What went wrong, unless the program itself ended the call."""
-    problem: str | None = None
-    """What was wrong with arguments that could not be used, without quoting them."""
     stdout: str = ""
     stderr: str = ""
     return_code: int | None = None
@@ -40,6 +38,8 @@ class CallResult:
     proxy: str | None = None
     out_of_time: float | None = None
     """The limit for the whole call in seconds, if there was no time left for what comes next."""
+    problem: str | None = None
+    """What was wrong with arguments that could not be used, without quoting them."""
 
     @property
     def possible_executions(self) -> int:

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from benchmarks.calls import FLOOR, PUBLIC, Calls
 from benchmarks.catalogue import BENCHMARKS
+from benchmarks.command import app
 from benchmarks.event_logging import WITHOUT, logged_calls
 from benchmarks.fake_servers import BARE, PASS_THROUGH, SUBPROCESS, rate_of_closing, scripted_fake
 from benchmarks.figures import OURS
 from benchmarks.ground import Ground
 from benchmarks.growth import GROWTHS
-from sfusion.harness.cli import app
 
 pytestmark = pytest.mark.xdist_group("benchmarks")
 

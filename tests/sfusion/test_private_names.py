@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness import spreading
+from sfusion.harness.lab import spreading
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop
 from sfusion_tools.sandbox import Program, SandboxClient
 
@@ -34,7 +34,7 @@ def _files() -> Iterator[Path]:
 
 
 def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.endswith("_")
+    return name.startswith("_") and not name.endswith("_") and name != "_exit"  # that of `os` is documented
 
 
 def _module_of(path: Path) -> str:
@@ -191,8 +191,6 @@ def test_results_are_waited_for_if_a_pool_has_no_queue_to_hang_up(monkeypatch):
 
 def test_a_limiter_works_without_rays_key_value_store(monkeypatch, caplog):
     internal_kv = pytest.importorskip("ray.experimental.internal_kv")
-    from sfusion_tools.limiter.succession import LimiterRecord
-
     from sfusion_tools.limiter import record
 
     for action in ("get", "put", "del"):
@@ -200,7 +198,7 @@ def test_a_limiter_works_without_rays_key_value_store(monkeypatch, caplog):
     record._warn_once.cache_clear()
     store = record.RecordStore("x")
     with caplog.at_level(logging.WARNING):
-        store.write(LimiterRecord("actor", {"lease": 1.0}, {}, 1.0))
+        store.write(record.LimiterRecord("actor", {"lease": 1.0}, {}, 1.0))
         store.mark_removed("actor")
         assert (store.read(), store.read_callers(), store.seconds_since_removal("actor")) == (None, [], None)
     assert caplog.text.count("no key-value store") == 1
@@ -213,5 +211,5 @@ def test_a_ray_without_its_private_modules_is_used_as_it_is(monkeypatch):
     for module in ("node", "services", "worker", "state"):
         monkeypatch.setitem(sys.modules, f"ray._private.{module}", None)
     with ray_cluster._without_dashboard(), ray_cluster.slow_start_allowed():
-        ray_cluster._Quiet().restore()
+        ray_cluster._quiet().close()
     assert ray_cluster._private("state") is None

@@ -448,8 +448,7 @@ def test_loops_share_the_state_of_sandboxes_unless_they_keep_their_own_time() ->
 
 def test_two_hundred_closed_loops_leave_nothing_behind_and_do_not_crash() -> None:
     """Half of them have a call under way; CPython 3.11 used to crash when it collected one in most of such runs."""
-    script = ROOT / "benchmarks" / "leaks.py"
-    command = [sys.executable, str(script), "--runs", "20", "--closed", "200"]
+    command = [sys.executable, "-m", "benchmarks.leaks", "--runs", "20", "--closed", "200"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -130,7 +130,7 @@ def test_a_tool_config_that_asks_for_ray_raises_missing_extra(tmp_path) -> None:
     assert HINT in done.stdout
 
 
-@pytest.mark.parametrize("command", [["show"], ["resize", "3"], ["remove"]])
+@pytest.mark.parametrize("command", [[], ["--resize", "3"], ["--remove"]])
 def test_the_limiter_command_exits_with_3_and_names_the_extra(command: list[str]) -> None:
     done = without_ray("from sfusion.harness.cli import main\nmain()", "limiter", *command)
     assert done.returncode == 3
