@@ -18,7 +18,7 @@ def test_a_container_is_examined_with_the_settings_of_a_config(sandbox_image: st
         "tools: [{class_name: verl.tools.sandbox_fusion_tools.SandboxFusionTool, config: "
         "{sandbox_fusion_url: 'https://xxx.apigateway.volceapi.com/run_code', default_language: lua}}]\n"
     )
-    options = ["--sandbox", f"docker:{sandbox_image}", "--quick", "--packages", "json"]
+    options = [f"docker:{sandbox_image}", "--quick", "--packages", "json"]
     healthy = CliRunner().invoke(app, ["doctor", *options])
     assert healthy.exit_code == 0, healthy.output
     assert "nothing found that breaks training" in healthy.stdout
