@@ -69,7 +69,7 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     starts = [call.began - start for call in calls]
     within = len(calls) - 2 * (len(calls) // 10) - 1
     rate = within / (high - low) if high > low else len(calls) / max(starts[-1], 1e-9)
-    lasting = max(1, outstanding.lasting_peak)
+    lasting = max(1, outstanding.lasting_peak())
     is_full = mean >= _STEADY * lasting
     callers = lasting if is_full else _callers([call.began for call in calls], outstanding, mean, low, high)
     if not is_full and _is_open(calls, outstanding, callers):

@@ -32,7 +32,9 @@ Sums = tuple[float, float, float]
 
 def changed_shares(counts: Sequence[tuple[int, int]]) -> list[Shift]:
     """Find the changes of a share, given (number, how many of them) for each stretch of time."""
-    found = _changes([(float(number), float(part), 0.0) for number, part in counts], _bernoulli)
+    found = _changes(
+        [(float(number), float(part), 0.0) for number, part in counts], lambda number, hit, _: likelihood(hit, number)
+    )
     return [one for one in found if abs(one.after - one.before) >= _LEAST_SHARE]
 
 
@@ -43,12 +45,12 @@ def changed_durations(sums: Sequence[Sums]) -> list[Shift]:
     return [one for one in changes if not 1 / LEAST_RATIO < one.after / one.before < LEAST_RATIO]
 
 
-def _bernoulli(number: float, total: float, _: float) -> float:
-    """Return the log-likelihood of the counts under the share that fits best."""
-    if number <= 0 or total <= 0 or total >= number:
+def likelihood(hit: float, number: float) -> float:
+    """Return the log-likelihood of so many of a number under the share that fits best."""
+    if not 0 < hit < number:
         return 0.0
-    share = total / number
-    return total * math.log(share) + (number - total) * math.log1p(-share)
+    share = hit / number
+    return hit * math.log(share) + (number - hit) * math.log1p(-share)
 
 
 def _gauss(number: float, total: float, squares: float) -> float:
@@ -58,7 +60,7 @@ def _gauss(number: float, total: float, squares: float) -> float:
     return -number / 2 * math.log(spread)
 
 
-def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], float]) -> list[Shift]:
+def _changes(rows: Sequence[Sums], score: Callable[[float, float, float], float]) -> list[Shift]:
     """Split the rows again and again where that explains them best, while it does so by far."""
     sums: list[Sums] = [(0.0, 0.0, 0.0)]
     for row in rows:
@@ -70,10 +72,9 @@ def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], f
         return x - a, y - b, z - c
 
     def best(start: int, end: int) -> tuple[float, int]:
-        whole = likelihood(*between(start, end))
+        whole = score(*between(start, end))
         gains = (
-            (likelihood(*between(start, cut)) + likelihood(*between(cut, end)) - whole, cut)
-            for cut in range(start + 1, end)
+            (score(*between(start, cut)) + score(*between(cut, end)) - whole, cut) for cut in range(start + 1, end)
         )
         return max(gains, default=(0.0, start))
 
