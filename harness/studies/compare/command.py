@@ -37,10 +37,10 @@ def compare(
     Reports(html=html, json=json_file).check()
     pairs, gone, new = paired_folders(before, after)
     found = []
-    with CompareReporter(text_stream(json_file), len(pairs)) as shown:
+    with CompareReporter(text_stream(json_file), len(pairs), "comparing") as shown:
         for number, (old, now) in enumerate(pairs, 1):
             found.append(compare_runs(read_recorded(old), read_recorded(now)))
-            shown.compared(number)
+            shown.progress(number)
         shown.finish(found, [path.name for path in gone], [path.name for path in new])
     if html is not None:
         write_file(html, render_comparison(found, str(before), str(after)))

@@ -14,7 +14,7 @@ from sfusion.harness.reports.timeline import Mark, Steps, Timeline
 from sfusion.harness.studies.look.axis import TimeBucket, loads
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import Overview, Stretch
-from sfusion.harness.studies.look.telling import brief, notes, sandbox_cells, sentence, suspicion, title
+from sfusion.harness.studies.look.telling import brief, notes, sandbox_cells, sentence, suspicion, title, took
 from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import KINDS, Call, spans_of
 from sfusion_tools.wording import counted
@@ -81,7 +81,7 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
         ("attempts", f"{found.attempts:,}"),
     ]
     if found.seconds["p50"] is not None:
-        facts += [("p50", _time(found.seconds["p50"])), ("p95", _time(found.seconds["p95"]))]
+        facts += [(name, took(found.seconds[name])) for name in ("p50", "p95")]
     if found.timed:
         facts += [("most in flight", f"{peak:.0f}"), ("longest queue", f"{queue:.0f}")]
         facts.append(("time", duration(max(0.0, found.end - found.start))))
@@ -152,7 +152,3 @@ def _rows(call: Call) -> Iterator[Row]:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _time(seconds: float | None) -> str:
-    return "–" if seconds is None else duration(seconds)
