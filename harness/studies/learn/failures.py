@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import fit, rounded
-from sfusion.harness.studies.look.changes import likelihood
 from sfusion_tools.wording import counted
 
 _CELLS = 120
@@ -185,7 +184,7 @@ def _burst(flags: Sequence[bool], times_denser: float, clear: float) -> tuple[in
         others, rest = total - hit, size - count
         if not rest or hit / count <= times_denser * others / rest:
             return 0.0
-        return likelihood(hit, count) + likelihood(others, rest) - likelihood(total, size)
+        return _likelihood(hit, count) + _likelihood(others, rest) - _likelihood(total, size)
 
     cells = min(_CELLS, size)
     found = max(combinations([size * k // cells for k in range(cells + 1)], 2), key=gain)
@@ -200,6 +199,13 @@ def _burst(flags: Sequence[bool], times_denser: float, clear: float) -> tuple[in
     last = next((place for place in late if sum(flags[last:place]) >= half * (place - last)), last)
     inside = [place for place in range(first, last) if flags[place]]
     return inside[0], inside[-1] + 1
+
+
+def _likelihood(hit: int, count: int) -> float:
+    if hit in (0, count):
+        return 0.0
+    share = hit / count
+    return hit * math.log(share) + (count - hit) * math.log(1 - share)
 
 
 def _silence(requests: Sequence[TimedAttempt], hit: list[int], usual: float) -> tuple[float, float]:

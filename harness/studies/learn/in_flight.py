@@ -29,10 +29,6 @@ class InFlight:
         place = bisect_left(self.times, time)
         return self.counts[place - 1] if place else 0
 
-    def around(self, time: float) -> int:
-        """The larger of the numbers just before a time and just after it."""
-        return max(self.at(time), self.after(time))
-
     def after(self, time: float) -> int:
         """The number just after a time."""
         place = bisect_right(self.times, time)

@@ -54,7 +54,7 @@ def _in_flight(requests: Sequence[TimedAttempt], refused: frozenset[int], status
     admitted = [one for place, one in enumerate(requests) if place not in refused]
     busy = InFlight((one.began, one.ended) for one in admitted)
     # A refusal is decided when it is answered, and that is quick.
-    load_refused = [busy.around(requests[place].ended) for place in refused]
+    load_refused = [max(busy.at(ended), busy.after(ended)) for ended in (requests[place].ended for place in refused)]
     load_admitted = [busy.at(one.began) for one in admitted]
     limit, wrong = _split(load_refused, load_admitted)
     if limit is None or wrong > _CLEAR:

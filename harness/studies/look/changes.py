@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sfusion.harness.studies.look.axis import SandboxSums, TimeBucket
+from sfusion.harness.studies.look.axis import LogSums, SandboxSums, TimeBucket
 from sfusion.harness.studies.look.digest import OTHERS, SandboxCounts
 
 MOST_CHANGES = 4
@@ -32,25 +32,23 @@ Sums = tuple[float, float, float]
 
 def changed_shares(counts: Sequence[tuple[int, int]]) -> list[Shift]:
     """Find the changes of a share, given (number, how many of them) for each stretch of time."""
-    found = _changes(
-        [(float(number), float(part), 0.0) for number, part in counts], lambda number, hit, _: likelihood(hit, number)
-    )
+    found = _changes([(float(number), float(part), 0.0) for number, part in counts], _bernoulli)
     return [one for one in found if abs(one.after - one.before) >= _LEAST_SHARE]
 
 
-def changed_durations(sums: Sequence[Sums]) -> list[Shift]:
+def changed_durations(sums: Sequence[LogSums]) -> list[Shift]:
     """Find the changes of the typical duration, given the sums of the logarithms for each stretch of time."""
-    found = _changes(sums, _gauss)
+    found = _changes([(float(one.count), one.logs, one.squares) for one in sums], _gauss)
     changes = [Shift(one.place, math.exp(one.before), math.exp(one.after)) for one in found]
     return [one for one in changes if not 1 / LEAST_RATIO < one.after / one.before < LEAST_RATIO]
 
 
-def likelihood(hit: float, number: float) -> float:
-    """Return the log-likelihood of so many of a number under the share that fits best."""
-    if not 0 < hit < number:
+def _bernoulli(number: float, total: float, _: float) -> float:
+    """Return the log-likelihood of the counts under the share that fits best."""
+    if number <= 0 or total <= 0 or total >= number:
         return 0.0
-    share = hit / number
-    return hit * math.log(share) + (number - hit) * math.log1p(-share)
+    share = total / number
+    return total * math.log(share) + (number - total) * math.log1p(-share)
 
 
 def _gauss(number: float, total: float, squares: float) -> float:
@@ -60,7 +58,7 @@ def _gauss(number: float, total: float, squares: float) -> float:
     return -number / 2 * math.log(spread)
 
 
-def _changes(rows: Sequence[Sums], score: Callable[[float, float, float], float]) -> list[Shift]:
+def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], float]) -> list[Shift]:
     """Split the rows again and again where that explains them best, while it does so by far."""
     sums: list[Sums] = [(0.0, 0.0, 0.0)]
     for row in rows:
@@ -72,9 +70,10 @@ def _changes(rows: Sequence[Sums], score: Callable[[float, float, float], float]
         return x - a, y - b, z - c
 
     def best(start: int, end: int) -> tuple[float, int]:
-        whole = score(*between(start, end))
+        whole = likelihood(*between(start, end))
         gains = (
-            (score(*between(start, cut)) + score(*between(cut, end)) - whole, cut) for cut in range(start + 1, end)
+            (likelihood(*between(start, cut)) + likelihood(*between(cut, end)) - whole, cut)
+            for cut in range(start + 1, end)
         )
         return max(gains, default=(0.0, start))
 
@@ -156,7 +155,7 @@ def _spells(rows: Sequence[SandboxSums]) -> Iterator[tuple[int, int]]:
     """Yield the first and last stretch between changes of one sandbox, of its failures and then of its durations."""
     for changes in (
         changed_shares([(one.attempts, one.failed) for one in rows]),
-        changed_durations([(float(one.answered), one.logs, one.squares) for one in rows]),
+        changed_durations([one.answers for one in rows]),
     ):
         if changes:
             yield from pairwise([0, *(change.place for change in changes), len(rows)])
@@ -174,6 +173,7 @@ def _is_worse(name: str, sums: Mapping[str, SandboxSums]) -> bool:
     chance = _DEVIATIONS * math.sqrt(both * (1 - both) * (1 / one.attempts + 1 / others.attempts))
     if share - rest > max(_APART, chance) and share * (1 - rest) > _WORSE * rest * (1 - share):
         return True
-    if rest - share > max(_LESS, chance) or one.answered < _LEAST_TIMED or others.answered < _LEAST:
+    if rest - share > max(_LESS, chance) or one.answers.count < _LEAST_TIMED or others.answers.count < _LEAST:
         return False
-    return one.typical > _WORSE * others.typical
+    typical, usual = (math.exp(sums.logs / sums.count) for sums in (one.answers, others.answers))
+    return typical > _WORSE * usual
