@@ -45,10 +45,6 @@ class Durations:
         self._bins: Counter[int] = Counter()
         self.sums = LogSums()
 
-    @property
-    def count(self) -> int:
-        return self.sums.count
-
     def add(self, seconds: float) -> None:
         self._bins[int(math.log(seconds) / _RATIO) if seconds > _LEAST else _ZERO] += 1
         self.sums.add(seconds)
@@ -59,9 +55,10 @@ class Durations:
 
     def typical(self) -> float | None:
         """Return the geometric mean without the shortest and longest 5 %; None if there are too few to tell."""
-        if self.count < _ENOUGH:
+        if self.sums.count < _ENOUGH:
             return None
-        low, high = math.ceil(_TRIMMED * self.count), self.count - math.ceil(_TRIMMED * self.count)
+        low = math.ceil(_TRIMMED * self.sums.count)
+        high = self.sums.count - low
         before, total = 0, 0.0
         for bin_ in sorted(self._bins):
             after = before + self._bins[bin_]
@@ -72,10 +69,10 @@ class Durations:
 
     def percentile(self, share: float) -> float | None:
         """Return the duration that this share of them does not exceed; None if there are none."""
-        left = math.ceil(share * self.count)
+        left = math.ceil(share * self.sums.count)
         for bin_ in sorted(self._bins):
             left -= self._bins[bin_]
-            if left <= 0 and self.count:
+            if left <= 0:
                 return 0.0 if bin_ == _ZERO else math.exp(_middle(bin_))
         return None
 
