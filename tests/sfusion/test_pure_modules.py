@@ -34,7 +34,6 @@ PURE = (
 DECLARED_SHELLS = (
     "sfusion_tools.limiter.ray_actor",
     "sfusion_tools.limiter.record",  # the limiter's record in the cluster
-    "sfusion.harness.studies.compare.reading",  # reads runs with their scenarios
     "sfusion.harness.studies.history",
     "sfusion.harness.studies.learn.check",  # runs what was learned
     "sfusion.harness.studies.learn.draft",  # writes the fields of scenarios as these declare

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from sfusion.harness.lab.figures import RunFigures, figures_of
@@ -159,9 +160,7 @@ def _text(returned: Event | None) -> str | None:
 
 
 def _first_difference(before: Sequence[Event], after: Sequence[Event]) -> FirstDifference | None:
-    for place in range(max(len(before), len(after))):
-        old = before[place] if place < len(before) else None
-        new = after[place] if place < len(after) else None
+    for place, (old, new) in enumerate(zip_longest(before, after)):
         if old != new:
             return FirstDifference(place + 1, old, new, tuple(before[max(0, place - CONTEXT) : place]))
     return None

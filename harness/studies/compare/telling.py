@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any
 
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.reports.html import render_page
@@ -74,12 +74,6 @@ def render_comparison(found: Sequence[RunComparison], before: str, after: str) -
 
 class CompareReporter(ProgressReporter):
     """Prints each run that changed, and one line about all of them."""
-
-    def __init__(self, out: TextIO, total: int) -> None:
-        super().__init__(out, total, "comparing")
-
-    def compared(self, number: int) -> None:
-        self.progress(number)
 
     def finish(self, found: Sequence[RunComparison], gone: Sequence[str], new: Sequence[str]) -> None:
         for one in found:

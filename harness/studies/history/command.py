@@ -40,7 +40,7 @@ def history(
     found = read_histories(out, scenarios or [])
     Reports(html=html, json=json_file).check()
     check_file("--svg", svg)
-    with HistoryReporter(text_stream(json_file), len(found)) as shown:
+    with HistoryReporter(text_stream(json_file), len(found), "history") as shown:
         shown.finish(found, detailed=bool(scenarios) or len(found) == 1)
     if html is not None:
         write_file(html, render_history(found, str(out)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,15 +54,12 @@ class HistoryRecord:
 
     @classmethod
     def from_dict(cls, data: Any) -> HistoryRecord:
-        """Read what ``as_dict`` returned; raise ValueError for anything else."""
+        """Read a record as plain data; raise ValueError for anything else."""
         kinds = {"run": int, "time": str, "commit": str, "sfusion": str, "world": str, "seed": int, "state": str}
         kinds |= {"journal_digest": str, "promises": dict, "figures": dict}
         check_types(data, "a record", kinds)
         check_types(data := {"broken": {}, **data}, "a record", {"broken": dict})
         return cls(**{key: data[key] for key in (*kinds, "broken")})
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def number(self, name: str) -> float | None:
         """Return a figure; None if this record has no such number."""

@@ -9,7 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -79,7 +79,7 @@ def _write(
     if not limit:
         return written
     records = [*records, HistoryRecord.of_result(result, run=number, now=now, commit=commit)][-limit:]
-    write_file(place / _RECORDS, (json.dumps(record.as_dict(), separators=(",", ":")) + "\n" for record in records))
+    write_file(place / _RECORDS, (json.dumps(asdict(record), separators=(",", ":")) + "\n" for record in records))
     for earlier in earlier_runs(place):
         if int(earlier.name) <= number - limit:
             shutil.rmtree(earlier, ignore_errors=True)
@@ -114,12 +114,6 @@ def _read(place: Path) -> Iterator[HistoryRecord | str]:
     else:
         if not number:
             yield f"{file}:1: no record in it"
-
-
-def histories(out: Path) -> dict[str, Path]:
-    """Return the folder of each scenario's history, by the name of its run's folder."""
-    found = sorted((out / HISTORY).glob(f"*/{_RECORDS}"))
-    return {file.parent.name: file.parent for file in found}
 
 
 def earlier_runs(place: Path) -> list[Path]:
@@ -179,14 +173,14 @@ class ScenarioHistory:
 
     def as_list(self) -> list[dict[str, Any]]:
         return [
-            {**record.as_dict(), "folder": folder or None}
+            {**asdict(record), "folder": folder or None}
             for record, folder in zip(self.records, self.folders, strict=True)
         ]
 
 
 def read_histories(out: Path, names: Sequence[str]) -> list[ScenarioHistory]:
     """Read the histories of these scenarios, or of all; raise BadOption if there are none."""
-    places = histories(out)
+    places = {file.parent.name: file.parent for file in sorted((out / HISTORY).glob(f"*/{_RECORDS}"))}
     if not places:
         raise BadOption(f"{out}: no history; `sfusion run --out {out}` keeps one, or name another folder with --out")
     wanted: list[str] = []

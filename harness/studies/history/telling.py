@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TextIO
 
 from markupsafe import Markup
 
@@ -15,14 +14,10 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
 _STYLES = {"held": "green", "broken": "bold red", "unknown": "yellow"}
-_STATE_COLOURS = {"held": "held", "broken": "broken", "unknown": "unknown"}
 HEAD = ("run", "time", "commit", "state", "changed", "calls/s", "p95", "wasted")
 
 
 class HistoryReporter(ProgressReporter):
-    def __init__(self, out: TextIO, total: int) -> None:
-        super().__init__(out, total, "history")
-
     def finish(self, found: Sequence[ScenarioHistory], *, detailed: bool) -> None:
         """Print a table of every run of each scenario, or one line for each."""
         if not detailed:
@@ -116,7 +111,7 @@ def _points(records: Sequence[HistoryRecord], name: str, *, states: bool = False
         ChartPoint(
             record.number(name),
             note=f"run {record.run}, {record.time} {record.commit}: {record.state}, {record.number(name)}",
-            colour=_STATE_COLOURS.get(record.state, "unknown") if states else "",
+            colour=(record.state if record.state in _STYLES else "unknown") if states else "",
         )
         for record in records
     ]

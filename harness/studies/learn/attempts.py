@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from operator import itemgetter
 from typing import Literal
 
@@ -157,8 +158,8 @@ class _Worker:
     name: str
     began: float
     ended: float
-    trouble: tuple[float, float, float] | None
-    """When its trouble began, was half over, and ended; None if it had little."""
+    trouble: tuple[float, ...]
+    """When its trouble began, was half over, and ended; empty if it had little."""
 
 
 def with_one_clock(calls: Sequence[Call]) -> tuple[Sequence[Call], str]:
@@ -181,9 +182,17 @@ def with_one_clock(calls: Sequence[Call]) -> tuple[Sequence[Call], str]:
     is_shifted = most >= least and all(
         _is_same(one.ended - first.ended, late[one.name]) for one in workers if late[one.name] >= least
     )
-    troubled = [one for one in workers if one.trouble is not None]
-    are_apart = len(troubled) > 1 and any(_are_apart(one, other, least) for one in troubled for other in troubled)
-    if is_shifted and are_apart and all(_agrees(one, troubled[0], late) for one in troubled):
+    troubled = [one for one in workers if one.trouble]
+    # The trouble of one worker ended long before that of another began.
+    are_apart = any(other.trouble[0] - one.trouble[2] >= least for one, other in permutations(troubled, 2))
+    if (
+        is_shifted
+        and are_apart
+        and all(
+            _is_same(one.trouble[1] - troubled[0].trouble[1], late[one.name] - late[troubled[0].name])
+            for one in troubled
+        )
+    ):
         moved = [replace(call, began=call.began - late.get(call.worker, 0.0)) for call in calls]
         return sorted(moved, key=lambda call: call.began), (
             f"the clocks of {len(workers)} workers differ by up to {most:.0f} s: each began, ended and had its trouble "
@@ -209,21 +218,8 @@ def _worker(name: str, calls: Sequence[Call]) -> _Worker:
         name,
         min(call.began for call in calls),
         max(call.began + (seconds_of(call) or 0.0) for call in calls),
-        (troubled[size // 10], troubled[size // 2], troubled[-1 - size // 10]) if size >= _FEWEST_TROUBLED else None,
+        (troubled[size // 10], troubled[size // 2], troubled[-1 - size // 10]) if size >= _FEWEST_TROUBLED else (),
     )
-
-
-def _are_apart(one: _Worker, other: _Worker, least: float) -> bool:
-    """True if the trouble of one worker ended long before that of the other began."""
-    assert one.trouble is not None
-    assert other.trouble is not None
-    return other.trouble[0] - one.trouble[2] >= least
-
-
-def _agrees(one: _Worker, other: _Worker, late: dict[str, float]) -> bool:
-    assert one.trouble is not None
-    assert other.trouble is not None
-    return _is_same(one.trouble[1] - other.trouble[1], late[one.name] - late[other.name])
 
 
 def _is_same(one: float, other: float) -> bool:

@@ -55,10 +55,6 @@ class PermitWaits:
         )
 
     @property
-    def is_serious(self) -> bool:
-        return self.share >= _SERIOUS
-
-    @property
     def weight(self) -> float:
         return self.share * min(1.0, self.each / _LONG_WAIT)
 
@@ -71,7 +67,7 @@ def find_permit_waits(requests: Sequence[TimedAttempt], in_vain: Sequence[float]
     busy = InFlight((one.began, one.ended) for one in requests)
     waiting = InFlight((one.began - one.attempt.waited, one.began) for one in requests if one.attempt.waited > _NOTICED)
     # A client may notice an end after the next beginning, so for a moment there seem to be more than the limit.
-    limit = busy.lasting_peak_while(waiting) if len(waits) >= _MANY * len(requests) else busy.peak
+    limit = busy.lasting_peak(waiting) if len(waits) >= _MANY * len(requests) else busy.peak
     total, spent = sum(waits) + sum(in_vain), sum(one.seconds for one in requests)
     return PermitWaits(
         max(limit, 1),
@@ -91,18 +87,21 @@ DIFFERENT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Wave:
-    """A time in which more calls ended in one way than otherwise."""
+class Cause:
+    """One reason why calls failed or took longer."""
 
-    outcome: str
+    kind: str
+    """quota, queue, contention, degradation, slow_spell, slowdown, crash, wedge, slow_sandbox, malformed_calls,
+    rate_limit, unknown_limit, an ending, or the wave of an outcome."""
     says: str
     evidence: str
     weight: float
-    """The share of all calls that ended so because of it."""
+    """The share of requests, calls or time that it cost."""
+    sandbox: str = ""
 
 
-def find_waves(calls: Sequence[Call]) -> tuple[Wave, ...]:
-    """``calls`` are in the order in which they began."""
+def find_waves(calls: Sequence[Call]) -> tuple[Cause, ...]:
+    """Find the times in which more calls ended in one way than otherwise; ``calls`` are in the order of their begin."""
     if not all(call.timed for call in calls):
         return ()
     ended = [(call, outcome) for call in calls if (outcome := outcome_of(call)) is not None]
@@ -111,7 +110,7 @@ def find_waves(calls: Sequence[Call]) -> tuple[Wave, ...]:
     return tuple(wave for outcome in sorted(told) for wave in _waves(ended, outcome))
 
 
-def _waves(ended: Sequence[tuple[Call, str]], outcome: str) -> Iterator[Wave]:
+def _waves(ended: Sequence[tuple[Call, str]], outcome: str) -> Iterator[Cause]:
     flags = [one == outcome for _, one in ended]
     found = bursts(flags, _TIMES_DENSER, _CLEAR)
     outside = len(flags) - sum(last - first for first, last in found)
@@ -128,7 +127,7 @@ def _waves(ended: Sequence[tuple[Call, str]], outcome: str) -> Iterator[Wave]:
             f"{hit:,} of {counted(count, 'call')} in that time, {usual * outside:.0f} of {outside:,} otherwise; "
             "the scenario mixes them over its whole time"
         )
-        yield Wave(outcome, says, evidence, (hit - usual * count) / len(flags))
+        yield Cause(f"{outcome}_wave", says, evidence, (hit - usual * count) / len(flags))
 
 
 _SMALLEST = 0.005
@@ -138,24 +137,10 @@ _MATTERS = 0.05
 """The weight from which on a cause may be the reason for waits for permits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One reason why calls failed or took longer."""
-
-    kind: str
-    """quota, queue, contention, degradation, slow_spell, slowdown, crash, wedge, slow_sandbox, malformed_calls,
-    rate_limit, unknown_limit, an ending, or the wave of an outcome."""
-    says: str
-    evidence: str
-    weight: float
-    """The share of requests, calls or time that it cost."""
-    sandbox: str = ""
-
-
 def find_causes(
     sandboxes: Sequence[SandboxFit],
     programs: Sequence[ProgramFit],
-    waves: Sequence[Wave],
+    waves: Sequence[Cause],
     permits: PermitWaits | None,
     requests: int,
     span: float,
@@ -171,13 +156,10 @@ def find_causes(
         if slow.kind != "none" and not (quota is not None and slow.kind == quota.kind):
             causes.append(Cause(slow.kind, slow.says, slow.evidence, slow.weight * part, label))
         for one in sandbox.failures:
-            kind = one.kind if one.kind in ("crash", "wedge") else _cause_kind(one)
-            lasted = (
-                (min(one.between[1], span) - one.between[0]) / max(span, 1e-9)
-                if one.between and kind in ("crash", "wedge")
-                else 0.0
-            )
-            causes.append(Cause(kind, one.says, one.evidence, one.failed / requests + lasted, label))
+            weight = one.failed / requests
+            if one.kind in ("crash", "wedge") and one.between:
+                weight += (min(one.between[1], span) - one.between[0]) / max(span, 1e-9)
+            causes.append(Cause(_cause_kind(one), one.says, one.evidence, weight, label))
         if (slower := sandbox.slower) is not None:
             others = statistics.median(s for one in sandboxes if one.slower is None for _, s in one.base)
             own = statistics.median(s for _, s in sandbox.base)
@@ -196,10 +178,10 @@ def find_causes(
         problems = "; ".join(f"{one.keys['arguments']['malformed']} ({one.calls:,})" for one in malformed)
         says = f"malformed tool calls: {count / of:.1%} had arguments that cannot be used"
         causes.append(Cause("malformed_calls", says, f"{count:,} of {counted(of, 'call')}: {problems}", count / of))
-    causes += [Cause(f"{one.outcome}_wave", one.says, one.evidence, one.weight) for one in waves]
+    causes += waves
     serious = [one for one in causes if one.weight >= _SMALLEST] or causes
     found = sorted(serious, key=lambda one: -one.weight)
-    if permits is not None and permits.is_serious:
+    if permits is not None and permits.share >= _SERIOUS:
         # Requests that the server keeps for longer let others wait, so that is named first.
         place = sum(one.weight > min(permits.weight, _MATTERS) for one in found)
         found.insert(place, Cause("rate_limit", permits.says, permits.evidence, permits.weight))
@@ -207,6 +189,8 @@ def find_causes(
 
 
 def _cause_kind(one: FailureFit) -> str:
+    if one.kind in ("crash", "wedge"):
+        return one.kind
     ending, status = one.family
     name = "unknown_limit" if status == 429 else f"status_{status}" if ending == "status" else ending
     return f"{name}_burst" if one.kind == "burst" else name

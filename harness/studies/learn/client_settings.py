@@ -155,7 +155,6 @@ def _tolerance(seconds: float) -> float:
 
 
 _MARGIN = 10.0
-_BASE, _CAP = 0.5, 8.0
 _SHORTEST = 0.001
 Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
@@ -229,29 +228,28 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
 
 
 def _attempts(calls: Sequence[Call], cut: frozenset[Call]) -> Noted:
+    # Time alone, not max_attempts, bounds what is told to wait.
+    counts = {call: sum(_order(one) is None for one in call.attempts) for call in calls}
     failed = [
-        sum(not is_order_to_wait(one.status, one.retry_after) for one in call.attempts)
-        for call in calls
-        if call.attempts and call not in cut and outcome_of(call) in FAILURES and _may_be_retried(call)
+        count
+        for call, count in counts.items()
+        if call.attempts and call not in cut and outcome_of(call) in FAILURES and _may_be_retried(call.attempts[-1])
     ]
-    most = max((sum(not is_order_to_wait(a.status, a.retry_after) for a in call.attempts) for call in calls), default=1)
+    most = max(counts.values(), default=1)
     if failed:
         why = f"{counted(len(failed), 'call')} gave up after at most {counted(max(failed), 'attempt')}"
         return {"max_attempts": (max(most, 1), why)}
     if most > 6:
         return {"max_attempts": (most, f"no call made more than {most}")}
-    told_to_wait = [call for call in calls if any(is_order_to_wait(a.status, a.retry_after) for a in call.attempts)]
+    told_to_wait = [call for call in calls if counts[call] < len(call.attempts)]
     if told_to_wait and all(len(call.attempts) <= 1 for call in calls):
         return {"max_attempts": (1, f"{counted(len(told_to_wait), 'call')} told to wait, and none was sent again")}
     return {}
 
 
-def _may_be_retried(call: Call) -> bool:
-    """Time alone, not max_attempts, bounds what is told to wait."""
-    last = call.attempts[-1]
-    if is_order_to_wait(last.status, last.retry_after):
-        return False
-    return last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
+def _may_be_retried(last: Attempt) -> bool:
+    is_failure = last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
+    return is_failure and _order(last) is None
 
 
 def _backoff(calls: Sequence[Call]) -> Noted:
@@ -269,10 +267,10 @@ def _backoff(calls: Sequence[Call]) -> Noted:
     if len(first) < 5:
         return {}
     found: Noted = {}
-    base = rounded(statistics.fmean(first) / 0.75)
-    if not 0.7 * _BASE <= base <= 1.4 * _BASE:
+    usual, base = RetryPolicy(), rounded(statistics.fmean(first) / 0.75)
+    if not 0.7 * usual.base <= base <= 1.4 * usual.base:
         why = f"the first pause of {counted(len(first), 'call')} was {statistics.fmean(first):.3g} s on average"
         found["backoff_base"] = (max(base, _SHORTEST), why)
-    if longest > 1.3 * _CAP:
+    if longest > 1.3 * usual.cap:
         found["backoff_cap"] = (rounded(longest), "the longest pause")
     return found

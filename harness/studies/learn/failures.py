@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, combinations
 from typing import Any, Literal
 
 from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
@@ -63,59 +64,38 @@ def find_failures(
             families.setdefault((one.ending, status), []).append(place)
     found: list[FailureFit] = []
     for family, places in sorted(families.items(), key=lambda item: -len(item[1])):
-        if known == "order":
-            found += _ordered_fits(requests, seen, family, places)
-        else:
-            found += _fits(requests, seen, family, places, usual, sees_outages=known == "durations")
+        found += _fits(requests, seen, family, places, usual, known)
     return found
 
 
-def _ordered_fits(
-    requests: Sequence[TimedAttempt], seen: list[int], family: Family, places: list[int]
-) -> Iterator[FailureFit]:
-    failed = set(places)
-    what, phase = _what(family, [requests[place] for place in places], 0.0)
-    name, rest = _name(family), len(seen)
-    for first, last in bursts([place in failed for place in seen]):
-        hit = failed.intersection(seen[first:last])
-        failed -= hit
-        rest -= last - first
-        yield FailureFit(
-            "burst", family, len(hit), last - first, what, phase,
-            f"{name} from request {first + 1} to request {last}, {len(hit) / (last - first):.0%} of the requests",
-            f"{len(hit):,} of {counted(last - first, 'request')}; when is not in the log",
-            after=first,
-        )  # fmt: skip
-    if failed:
-        yield _steady(family, len(failed), rest, what, phase)
-
-
 def _fits(
-    requests: Sequence[TimedAttempt],
-    seen: list[int],
-    family: Family,
-    places: list[int],
-    usual: float,
-    *,
-    sees_outages: bool,
+    requests: Sequence[TimedAttempt], seen: list[int], family: Family, places: list[int], usual: float, known: Known
 ) -> Iterator[FailureFit]:
-    failed = set(places)
-    rest = set(seen)
+    failed, rest = set(places), len(seen)
     what, phase = _what(family, [requests[place] for place in places], usual)
-    name = _name(family)
+    name, sees_outages = _name(family), known == "durations"
     for first, last in bursts([place in failed for place in seen]):
         inside = seen[first:last]
-        hit = [place for place in inside if place in failed]
+        struck = failed.intersection(inside)
+        hit = sorted(struck)
+        failed -= struck
+        rest -= len(inside)
+        share, part = f"{len(hit):,} of {counted(len(inside), 'request')}", len(hit) / len(inside)
+        if known == "order":
+            yield FailureFit(
+                "burst", family, len(hit), len(inside), what, phase,
+                f"{name} from request {first + 1} to request {last}, {part:.0%} of the requests",
+                f"{share}; when is not in the log",
+                after=first,
+            )  # fmt: skip
+            continue
         before = requests[seen[first - 1]].began if first else 0.0
         after = requests[seen[last]].began if last < len(seen) else requests[seen[-1]].began + 1.0
         began = (before + requests[hit[0]].began) / 2
         ended = (requests[hit[-1]].began + after) / 2
-        rest -= set(inside)
-        share = f"{len(hit):,} of {counted(len(inside), 'request')}"
         dead = min(requests[place].ended for place in hit)
         silent = _silence(requests, hit, usual)
-        after_death = [one for one in inside if requests[one].ended > dead or one in failed]
-        failed -= set(hit)
+        after_death = [one for one in inside if requests[one].ended > dead or one in struck]
         if sees_outages and family[0] == "lost" and _is_outage(requests, hit, after_death):
             # What was in flight died with the server; later attempts found nobody there.
             end = max(ended, dead + 0.01) if last < len(seen) else math.inf
@@ -138,12 +118,12 @@ def _fits(
         else:
             yield FailureFit(
                 "burst", family, len(hit), len(inside), what, phase,
-                f"{name} from {began:.4g} s to {ended:.4g} s, {len(hit) / len(inside):.0%} of the requests",
+                f"{name} from {began:.4g} s to {ended:.4g} s, {part:.0%} of the requests",
                 f"{share} in that time ({len(hit) / max(ended - began, 1e-9):.3g} per second)",
                 (max(0.0, began), max(ended, began + 0.001)),
             )  # fmt: skip
-    if failed and rest:
-        yield _steady(family, len(failed), len(rest), what, phase)
+    if failed:
+        yield _steady(family, len(failed), rest, what, phase)
 
 
 def _steady(family: Family, failed: int, of: int, what: dict[str, Any], phase: str | None) -> FailureFit:
@@ -196,26 +176,21 @@ def _burst(flags: Sequence[bool], times_denser: float, clear: float) -> tuple[in
     size, total = len(flags), sum(flags)
     if total < 3 or total == size:
         return None
+    sums = list(accumulate(flags, initial=0))
+
+    def gain(interval: tuple[int, int]) -> float:
+        first, last = interval
+        hit, count = sums[last] - sums[first], last - first
+        others, rest = total - hit, size - count
+        if not rest or hit / count <= times_denser * others / rest:
+            return 0.0
+        return _likelihood(hit, count) + _likelihood(others, rest) - _likelihood(total, size)
+
     cells = min(_CELLS, size)
-    edges = [size * k // cells for k in range(cells + 1)]
-    sums = [0]
-    for k in range(cells):
-        sums.append(sums[-1] + sum(flags[edges[k] : edges[k + 1]]))
-    best: tuple[float, int, int] = (0.0, 0, 0)
-    for first in range(cells):
-        if sums[first + 1] == sums[first]:
-            continue
-        for last in range(first + 1, cells + 1):
-            hit, count = sums[last] - sums[first], edges[last] - edges[first]
-            others = total - hit
-            if count == size or hit / count <= times_denser * others / (size - count):
-                continue
-            gain = _likelihood(hit, count) + _likelihood(others, size - count) - _likelihood(total, size)
-            if gain > best[0]:
-                best = gain, edges[first], edges[last]
-    gain, first, last = best
-    if gain < clear:
+    found = max(combinations([size * k // cells for k in range(cells + 1)], 2), key=gain)
+    if gain(found) < clear:
         return None
+    first, last = found
     # It may begin and end within the next cell.
     half, cell = sum(flags[first:last]) / (last - first) / 2, -(-size // cells)
     early = (place for place in range(max(0, first - cell), first) if flags[place])

@@ -90,23 +90,15 @@ def compare(log: Figures, run: Figures) -> list[Comparison]:
     rows: list[Comparison] = []
     for outcome in dict.fromkeys((*log.outcomes, *run.outcomes)):
         a, b, points = 100 * log.share(outcome), 100 * run.share(outcome), log.points(outcome)
-        rows.append(
-            Comparison(
-                outcome,
-                f"{a:.1f}%",
-                f"{b:.1f}%",
-                f"{b - a:+.1f} points",
-                f"{points:.3g} points",
-                abs(b - a) <= points,
-            )
-        )
-    bound = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
+        differ, bound = f"{b - a:+.1f} points", f"{points:.3g} points"
+        rows.append(Comparison(outcome, f"{a:.1f}%", f"{b:.1f}%", differ, bound, abs(b - a) <= points))
+    most = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
     if log.p95:
-        rows.append(_relative("p50 of a call", log.p50, run.p50, bound, " s", _UNAVOIDABLE))
-        rows.append(_relative("p95 of a call", log.p95, run.p95, bound, " s", _UNAVOIDABLE))
-        rows.append(_relative("calls per second", log.per_second, run.per_second, bound))
+        rows.append(_relative("p50 of a call", log.p50, run.p50, most, " s", _UNAVOIDABLE))
+        rows.append(_relative("p95 of a call", log.p95, run.p95, most, " s", _UNAVOIDABLE))
+        rows.append(_relative("calls per second", log.per_second, run.per_second, most))
     if log.attempts_per_call:
-        rows.append(_relative("attempts per call", log.attempts_per_call, run.attempts_per_call, bound))
+        rows.append(_relative("attempts per call", log.attempts_per_call, run.attempts_per_call, most))
     return rows
 
 
@@ -129,18 +121,15 @@ class Happenings:
     """Times since the first call, each with how much it counts."""
 
     def __init__(self, weighted: Sequence[tuple[float, float]]) -> None:
-        ordered = sorted(weighted)
-        self.times = [at for at, _ in ordered]
-        self._sums = list(accumulate((weight for _, weight in ordered), initial=0.0))
-        squares = sum(weight**2 for _, weight in ordered)
+        self._ordered = sorted(weighted)
+        self.times = [at for at, _ in self._ordered]
+        self._sums = list(accumulate((weight for _, weight in self._ordered), initial=0.0))
+        squares = sum(weight**2 for _, weight in self._ordered)
         self.size = self._sums[-1] ** 2 / squares if squares else 0.0
         """How many equal ones would say as much."""
 
     def until(self, end: float) -> Happenings:
-        return Happenings([pair for pair in self._pairs() if pair[0] <= end])
-
-    def _pairs(self) -> list[tuple[float, float]]:
-        return [(at, self._sums[place + 1] - self._sums[place]) for place, at in enumerate(self.times)]
+        return Happenings([pair for pair in self._ordered if pair[0] <= end])
 
     def share(self, time: float) -> float:
         """What has happened by a time; there is something."""

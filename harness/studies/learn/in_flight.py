@@ -29,10 +29,6 @@ class InFlight:
         place = bisect_left(self.times, time)
         return self.counts[place - 1] if place else 0
 
-    def around(self, time: float) -> int:
-        """The larger of the numbers just before a time and just after it."""
-        return max(self.at(time), self.after(time))
-
     def after(self, time: float) -> int:
         """The number just after a time."""
         place = bisect_right(self.times, time)
@@ -53,21 +49,9 @@ class InFlight:
             return 0.0
         return integral[place] + (time - self.times[place]) * speed(self.counts[place])
 
-    @property
-    def lasting_peak(self) -> int:
-        """The highest number that was not only a moment's coincidence."""
-        return self._lasting_peak(self._seconds())
-
-    def lasting_peak_while(self, other: InFlight) -> int:
-        """The same, of the time in which there is any of another kind."""
-        spent: dict[int, float] = {}
-        for a, b in pairwise(sorted({*self.times, *other.times})):
-            if other.after(a) > 0:
-                count = self.after(a)
-                spent[count] = spent.get(count, 0.0) + b - a
-        return self._lasting_peak(spent)
-
-    def _lasting_peak(self, spent: dict[int, float]) -> int:
+    def lasting_peak(self, during: InFlight | None = None) -> int:
+        """The highest number that was not only a moment's coincidence, while there is any ``during`` it."""
+        spent = self._seconds(during)
         whole, so_far = sum(spent.values()), 0.0
         for count, seconds in sorted(spent.items(), reverse=True):
             so_far += seconds
@@ -79,11 +63,13 @@ class InFlight:
         """How long at least that many were in flight."""
         return sum(seconds for n, seconds in self._seconds().items() if n >= count)
 
-    def _seconds(self) -> dict[int, float]:
+    def _seconds(self, during: InFlight | None = None) -> dict[int, float]:
         """How long each number was in flight."""
         spent: dict[int, float] = {}
-        for (a, b), count in zip(pairwise(self.times), self.counts, strict=False):
-            spent[count] = spent.get(count, 0.0) + b - a
+        for a, b in pairwise(sorted({*self.times, *(during.times if during else ())})):
+            if during is None or during.after(a) > 0:
+                count = self.after(a)
+                spent[count] = spent.get(count, 0.0) + b - a
         return spent
 
     def mean_square(self, began: float, ended: float) -> float:

@@ -40,11 +40,11 @@ class LoadFit:
     kind: str
     """closed, open or steps."""
     concurrency: int
-    think: Any
-    steps: int
-    step_pause: float
     says: str
     evidence: str
+    think: Any = None
+    steps: int = 1
+    step_pause: float = 0.0
 
 
 def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
@@ -52,14 +52,14 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     known = known_of(calls)
     if known == "order":
         callers = min(_ASSUMED, len(calls))
-        return LoadFit("closed", callers, None, 1, 0.0, counted(callers, "caller"), "assumed, the log has no times")
+        return LoadFit("closed", callers, counted(callers, "caller"), "assumed, the log has no times")
     if known == "times":
         return _open([call.began - start for call in calls], "the log does not say how many were under way")
     spans = [(call.began, end if (took := seconds_of(call)) is None else call.began + took) for call in calls]
     outstanding = InFlight(spans)
     peak = max(1, outstanding.peak)
     if end <= start or len(calls) < 3:
-        return LoadFit("closed", peak, None, 1, 0.0, f"{counted(peak, 'caller')}", "the log is too short to say more")
+        return LoadFit("closed", peak, counted(peak, "caller"), "the log is too short to say more")
     steps = _steps(spans, outstanding)
     if steps is not None:
         return steps
@@ -69,7 +69,7 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     starts = [call.began - start for call in calls]
     within = len(calls) - 2 * (len(calls) // 10) - 1
     rate = within / (high - low) if high > low else len(calls) / max(starts[-1], 1e-9)
-    lasting = max(1, outstanding.lasting_peak)
+    lasting = max(1, outstanding.lasting_peak())
     is_full = mean >= _STEADY * lasting
     callers = lasting if is_full else _callers([call.began for call in calls], outstanding, mean, low, high)
     if not is_full and _is_open(calls, outstanding, callers):
@@ -78,18 +78,18 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     took = statistics.fmean(ended - began for began, ended in spans)
     think: Any = {"exponential": rounded(pause)} if pause > 0.05 * took else rounded(pause)
     return LoadFit(
-        "closed", callers, think if pause > _MOMENT else None, 1, 0.0,
+        "closed",
+        callers,
         f"{counted(callers, 'caller')}, each making one call after the other",
         f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
-    )  # fmt: skip
+        think if pause > _MOMENT else None,
+    )
 
 
 def _open(starts: Sequence[float], evidence: str) -> LoadFit:
     rate = len(starts) / max(starts[-1], _MOMENT)
-    return LoadFit(
-        "open", min(len(starts), _MOST_CALLERS), {"uniform": [0, rounded(starts[-1])]}, 1, 0.0,
-        f"{rate:.3g} calls per second, whatever becomes of them", evidence,
-    )  # fmt: skip
+    says, think = f"{rate:.3g} calls per second, whatever becomes of them", {"uniform": [0, rounded(starts[-1])]}
+    return LoadFit("open", min(len(starts), _MOST_CALLERS), says, evidence, think)
 
 
 def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: float, high: float) -> int:
@@ -144,13 +144,15 @@ def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadF
     whole = sizes[:-1] if len(sizes) > 2 else sizes  # a log may end within a step
     if max(whole) > 1.3 * min(whole):
         return None
-    pause = statistics.median(pauses)
     peak = max(1, outstanding.peak)
     return LoadFit(
-        "steps", peak, None, len(sizes), rounded(pause),
+        "steps",
+        peak,
         f"{len(sizes)} steps of about {round(statistics.median(whole))} calls, {counted(peak, 'caller')}",
         f"all calls of a step end before the next begins; pauses of {min(pauses):.3g} to {max(pauses):.3g} s",
-    )  # fmt: skip
+        steps=len(sizes),
+        step_pause=rounded(statistics.median(pauses)),
+    )
 
 
 _ENOUGH = 20

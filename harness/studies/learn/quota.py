@@ -54,7 +54,7 @@ def _in_flight(requests: Sequence[TimedAttempt], refused: frozenset[int], status
     admitted = [one for place, one in enumerate(requests) if place not in refused]
     busy = InFlight((one.began, one.ended) for one in admitted)
     # A refusal is decided when it is answered, and that is quick.
-    load_refused = [busy.around(requests[place].ended) for place in refused]
+    load_refused = [max(busy.at(ended), busy.after(ended)) for ended in (requests[place].ended for place in refused)]
     load_admitted = [busy.at(one.began) for one in admitted]
     limit, wrong = _split(load_refused, load_admitted)
     if limit is None or wrong > _CLEAR:
@@ -95,8 +95,9 @@ def _per_second(requests: Sequence[TimedAttempt], refused: frozenset[int], statu
         return None
     rate = within / (last - first)
     burst = max(1, round(bisect_right(starts, first) - rate * (first - starts[0])))
-    early = _refused_with_tokens(requests, refused, rate, burst)
-    late = _admitted_without_tokens(requests, refused, rate, burst)
+    levels = list(_levels(requests, refused, rate, burst))
+    early = sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
+    late = sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
     if (early / len(refused) + late / len(starts)) / 2 > _CLEAR / 2:
         return None
     model: dict[str, Any] = {"kind": "quota", "per_second": rounded(rate), "burst": burst}
@@ -112,16 +113,6 @@ def _per_second(requests: Sequence[TimedAttempt], refused: frozenset[int], statu
         f"{len(refused) - early:,} of {counted(len(refused), 'refusal')} came when that rate was used up",
         refused,
     )
-
-
-def _refused_with_tokens(requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int) -> int:
-    levels = _levels(requests, refused, rate, burst)
-    return sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
-
-
-def _admitted_without_tokens(requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int) -> int:
-    levels = _levels(requests, refused, rate, burst)
-    return sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
 
 
 def _levels(
@@ -164,4 +155,4 @@ def _running_peak(admitted: Sequence[TimedAttempt]) -> int | None:
         for one in admitted
         if one.attempt.execution_time is not None
     ]
-    return InFlight(spans).lasting_peak if len(spans) > len(admitted) / 2 else None
+    return InFlight(spans).lasting_peak() if len(spans) > len(admitted) / 2 else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
+from itertools import accumulate, combinations
 
 from sfusion.harness.studies.learn.attempts import TimedAttempt
 from sfusion.harness.studies.learn.distributions import added_delay, rounded
@@ -124,7 +124,8 @@ def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
     spread, sums = spread_of(logs), list(accumulate(logs, initial=0.0))
     size = len(logs)
 
-    def gain(first: int, last: int) -> float:
+    def gain(interval: tuple[int, int]) -> float:
+        first, last = interval
         inside, outside = last - first, size - last + first
         if inside < _FEWEST_OF_A_SPELL or outside < _FEWEST_OF_A_SPELL:
             return 0.0
@@ -133,21 +134,15 @@ def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
         noise = spread * math.sqrt(1 / inside + 1 / outside)
         return inside * outside * more**2 if more > max(math.log(_LONGER), _SURE * noise) else 0.0
 
-    def best(pairs: Iterator[tuple[int, int]]) -> tuple[int, int]:
-        return max(pairs, key=lambda pair: gain(*pair))
-
     edges = [size * k // _BINS for k in range(_BINS + 1)]
     most = _BINS * 2 // 3  # longer than that, the rest would be a quick spell; but a slowdown may come early
-    first, last = best(
-        (edges[a], edges[b])
-        for a in range(_BINS)
-        for b in range(a + 1, _BINS + 1)
-        if b - a <= most or (a and b == _BINS)
-    )
-    if not gain(first, last):
+    bins = ((a, b) for a, b in combinations(range(_BINS + 1), 2) if b - a <= most or (a and b == _BINS))
+    found = max(((edges[a], edges[b]) for a, b in bins), key=gain)
+    if not gain(found):
         return None
+    first, last = found
     cell = -(-size // _BINS)
-    first, last = best((place, last) for place in range(max(0, first - cell), min(first + cell, last)))
-    if last < size:
-        first, last = best((first, place) for place in range(max(first + 1, last - cell), min(last + cell, size) + 1))
-    return first, last
+    begins = range(max(0, first - cell), min(first + cell, last))
+    first, last = max(((place, last) for place in begins), key=gain)
+    ends = range(max(first + 1, last - cell), min(last + cell, size) + 1) if last < size else (last,)
+    return max(((first, place) for place in ends), key=gain)

@@ -213,14 +213,6 @@ def _with_change(parts: list[_Part], worst: _Part, usual: _Usual) -> _Part:
     return earlier[-1] if earlier else later[0] if later else worst
 
 
-def survey(records: Iterable[Call]) -> Survey:
-    """Read a log once."""
-    made = Survey()
-    for record in records:
-        made.add(record)
-    return made
-
-
 def sample(records: Iterable[Call], window: Window, most: int) -> list[Call]:
     """Return the calls of a window, in the order in which they began; a bucket too full for ``most`` is cut."""
     inside = itertools.islice((record for record in records if window.holds(record)), most)

@@ -16,39 +16,49 @@ _ZERO = -1_000
 _TRIMMED, _ENOUGH = 0.05, 20
 
 
-class Durations:
-    """Counts durations in seconds."""
+@dataclass(slots=True)
+class LogSums:
+    """The number of durations, and the sums of their logarithms and of the squares of these."""
 
-    __slots__ = ("_bins", "count", "logs", "squares")
-
-    def __init__(self) -> None:
-        self._bins: Counter[int] = Counter()
-        self.count = 0
-        self.logs = self.squares = 0.0
+    count: int = 0
+    logs: float = 0.0
+    squares: float = 0.0
 
     def add(self, seconds: float) -> None:
         size = math.log(max(seconds, _LEAST))
-        self._bins[int(size / _RATIO) if seconds > _LEAST else _ZERO] += 1
         self.count += 1
         self.logs += size
         self.squares += size * size
 
+    def include(self, part: LogSums) -> None:
+        self.count += part.count
+        self.logs += part.logs
+        self.squares += part.squares
+
+
+class Durations:
+    """Counts durations in seconds."""
+
+    __slots__ = ("_bins", "sums")
+
+    def __init__(self) -> None:
+        self._bins: Counter[int] = Counter()
+        self.sums = LogSums()
+
+    def add(self, seconds: float) -> None:
+        self._bins[int(math.log(seconds) / _RATIO) if seconds > _LEAST else _ZERO] += 1
+        self.sums.add(seconds)
+
     def merge(self, other: Durations) -> None:
         self._bins.update(other._bins)
-        self.count += other.count
-        self.logs += other.logs
-        self.squares += other.squares
-
-    @property
-    def sums(self) -> tuple[float, float, float]:
-        """Their number, and the sums of their logarithms and of the squares of these."""
-        return float(self.count), self.logs, self.squares
+        self.sums.include(other.sums)
 
     def typical(self) -> float | None:
         """Return the geometric mean without the shortest and longest 5 %; None if there are too few to tell."""
-        if self.count < _ENOUGH:
+        if self.sums.count < _ENOUGH:
             return None
-        low, high = math.ceil(_TRIMMED * self.count), self.count - math.ceil(_TRIMMED * self.count)
+        low = math.ceil(_TRIMMED * self.sums.count)
+        high = self.sums.count - low
         before, total = 0, 0.0
         for bin_ in sorted(self._bins):
             after = before + self._bins[bin_]
@@ -59,10 +69,10 @@ class Durations:
 
     def percentile(self, share: float) -> float | None:
         """Return the duration that this share of them does not exceed; None if there are none."""
-        left = math.ceil(share * self.count)
+        left = math.ceil(share * self.sums.count)
         for bin_ in sorted(self._bins):
             left -= self._bins[bin_]
-            if left <= 0 and self.count:
+            if left <= 0:
                 return 0.0 if bin_ == _ZERO else math.exp(_middle(bin_))
         return None
 
@@ -108,32 +118,20 @@ class SandboxSums:
 
     attempts: int = 0
     failed: int = 0
-    answered: int = 0
-    """How many did not fail, and have a duration. Failures say nothing about the speed of a sandbox."""
-    logs: float = 0.0
-    squares: float = 0.0
-
-    @property
-    def typical(self) -> float:
-        """The geometric mean of the answers' durations, of which there are some."""
-        return math.exp(self.logs / self.answered)
+    answers: LogSums = field(default_factory=LogSums)
+    """Those that did not fail, and have a duration. Failures say nothing about the speed of a sandbox."""
 
     def add(self, kind: str, seconds: float | None) -> None:
         self.attempts += 1
         if kind in FAILURES:
             self.failed += 1
         elif seconds is not None and kind != Outcome.CANCELLED.value:
-            size = math.log(max(seconds, _LEAST))
-            self.answered += 1
-            self.logs += size
-            self.squares += size * size
+            self.answers.add(seconds)
 
     def include(self, part: SandboxSums) -> None:
         self.attempts += part.attempts
         self.failed += part.failed
-        self.answered += part.answered
-        self.logs += part.logs
-        self.squares += part.squares
+        self.answers.include(part.answers)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sfusion.harness.studies.look.axis import SandboxSums, TimeBucket
+from sfusion.harness.studies.look.axis import LogSums, SandboxSums, TimeBucket
 from sfusion.harness.studies.look.digest import OTHERS, SandboxCounts
 
 MOST_CHANGES = 4
@@ -36,9 +36,9 @@ def changed_shares(counts: Sequence[tuple[int, int]]) -> list[Shift]:
     return [one for one in found if abs(one.after - one.before) >= _LEAST_SHARE]
 
 
-def changed_durations(sums: Sequence[Sums]) -> list[Shift]:
+def changed_durations(sums: Sequence[LogSums]) -> list[Shift]:
     """Find the changes of the typical duration, given the sums of the logarithms for each stretch of time."""
-    found = _changes(sums, _gauss)
+    found = _changes([(float(one.count), one.logs, one.squares) for one in sums], _gauss)
     changes = [Shift(one.place, math.exp(one.before), math.exp(one.after)) for one in found]
     return [one for one in changes if not 1 / LEAST_RATIO < one.after / one.before < LEAST_RATIO]
 
@@ -155,7 +155,7 @@ def _spells(rows: Sequence[SandboxSums]) -> Iterator[tuple[int, int]]:
     """Yield the first and last stretch between changes of one sandbox, of its failures and then of its durations."""
     for changes in (
         changed_shares([(one.attempts, one.failed) for one in rows]),
-        changed_durations([(float(one.answered), one.logs, one.squares) for one in rows]),
+        changed_durations([one.answers for one in rows]),
     ):
         if changes:
             yield from pairwise([0, *(change.place for change in changes), len(rows)])
@@ -173,6 +173,7 @@ def _is_worse(name: str, sums: Mapping[str, SandboxSums]) -> bool:
     chance = _DEVIATIONS * math.sqrt(both * (1 - both) * (1 / one.attempts + 1 / others.attempts))
     if share - rest > max(_APART, chance) and share * (1 - rest) > _WORSE * rest * (1 - share):
         return True
-    if rest - share > max(_LESS, chance) or one.answered < _LEAST_TIMED or others.answered < _LEAST:
+    if rest - share > max(_LESS, chance) or one.answers.count < _LEAST_TIMED or others.answers.count < _LEAST:
         return False
-    return one.typical > _WORSE * others.typical
+    typical, usual = (math.exp(sums.logs / sums.count) for sums in (one.answers, others.answers))
+    return typical > _WORSE * usual

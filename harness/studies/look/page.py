@@ -14,7 +14,7 @@ from sfusion.harness.reports.timeline import Mark, Steps, Timeline
 from sfusion.harness.studies.look.axis import TimeBucket, loads
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import Overview, Stretch
-from sfusion.harness.studies.look.telling import brief, notes, sandbox_cells, sentence, suspicion, title
+from sfusion.harness.studies.look.telling import brief, notes, sandbox_cells, sentence, suspicion, title, took
 from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import KINDS, Call, spans_of
 from sfusion_tools.wording import counted
@@ -59,14 +59,7 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         "suspect": found.suspect,
         "suspicion": suspicion(found),
         "read": found.read,
-        "lists": [
-            (name, key, counts)
-            for name, key, counts in (
-                ("Faults that struck", "faults", found.faults),
-                ("Malformed calls", "malformed", found.malformed),
-            )
-            if counts
-        ],
+        "lists": [("Faults that struck", "faults", found.faults), ("Malformed calls", "malformed", found.malformed)],
         "sampled": f"The timeline shows {sampled:,} of {found.calls:,} calls: the first and last ones, the "
         "slowest, those with most attempts, and some of every kind. The curves count all calls.",
     }
@@ -81,7 +74,7 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
         ("attempts", f"{found.attempts:,}"),
     ]
     if found.seconds["p50"] is not None:
-        facts += [("p50", _time(found.seconds["p50"])), ("p95", _time(found.seconds["p95"]))]
+        facts += [(name, took(found.seconds[name])) for name in ("p50", "p95")]
     if found.timed:
         facts += [("most in flight", f"{peak:.0f}"), ("longest queue", f"{queue:.0f}")]
         facts.append(("time", duration(max(0.0, found.end - found.start))))
@@ -152,7 +145,3 @@ def _rows(call: Call) -> Iterator[Row]:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _time(seconds: float | None) -> str:
-    return "–" if seconds is None else duration(seconds)

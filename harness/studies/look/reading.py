@@ -211,10 +211,6 @@ _DOCKER = {"log", "stream", "time"}
 """Docker's json-file driver writes each line of a container as an object with these keys."""
 
 
-def _is_docker(line: bytes) -> bool:
-    return line.startswith(b"{") and b'"log"' in line and b'"stream"' in line
-
-
 KNOWN = "it reads event logs, journals of runs and proxies, rollout dumps, and access logs of uvicorn and nginx"
 
 
@@ -267,7 +263,8 @@ class _Lines:
         line = text.encode("utf-8", "replace")
         if any(not call.timed for call in access_records(line, number) or ()):
             line = f"{time} {text}".encode("utf-8", "replace")
-        return None if _is_docker(line) else self.read(line, number)
+        is_nested = line.startswith(b"{") and b'"log"' in line and b'"stream"' in line
+        return None if is_nested else self.read(line, number)
 
     def rest(self) -> Iterable[Call]:
         return self._journal.rest()

@@ -88,11 +88,8 @@ class LookReporter(ProgressReporter):
 def title(found: Overview) -> str:
     """Return the first line of a summary."""
     parts = [f"{_number(found.calls, 'call')}, {_share(found.failed, found.calls)} failed"]
-    if found.timed:
-        took = duration(max(0.0, found.end - found.start))
-        parts.append(f"{found.when(found.start)} to {found.when(found.end)} ({took})")
-    else:
-        parts.append(f"{found.when(found.start)} to {found.when(found.end)}")
+    lasted = f" ({duration(max(0.0, found.end - found.start))})" if found.timed else ""
+    parts.append(f"{found.when(found.start)} to {found.when(found.end)}{lasted}")
     if found.workers:
         parts.append(_number(found.workers, "worker"))
     return ", ".join(parts)
@@ -121,17 +118,15 @@ def notes(found: Overview) -> list[str]:
 
 def sentence(found: Overview, turn: Turn) -> str:
     """Return what changed, and when."""
-    at = found.when(turn.at)
+    at, more = found.when(turn.at), "more" if turn.worse else "fewer"
     match turn.what:
         case "duration":
             verb = "took longer" if turn.worse else "became faster"
             return f"{at}: calls {verb}: typically {duration(turn.after)} instead of {duration(turn.before)}"
         case "malformed" | "cancelled":
-            verb = "more" if turn.worse else "fewer"
-            return f"{at}: {verb} calls were {turn.what}: {turn.after:.1%} instead of {turn.before:.1%}"
+            return f"{at}: {more} calls were {turn.what}: {turn.after:.1%} instead of {turn.before:.1%}"
         case "programs":
-            verb = "more" if turn.worse else "fewer"
-            return f"{at}: {verb} programs failed: {turn.after:.1%} {turn.mostly} instead of {turn.before:.1%}"
+            return f"{at}: {more} programs failed: {turn.after:.1%} {turn.mostly} instead of {turn.before:.1%}"
     verb = "it got worse" if turn.worse else "it got better"
     whose = "calls" if turn.what == "failed" else "attempts"
     mostly = f", mostly {turn.mostly}" if turn.worse else ""
@@ -141,7 +136,7 @@ def sentence(found: Overview, turn: Turn) -> str:
 def sandbox_cells(row: SandboxRow) -> tuple[str, ...]:
     """Return the row of a sandbox: its address, attempts, share of failures, p50 and p95."""
     failed = _share(row.failed, row.attempts)
-    return row.sandbox or "(not named)", f"{row.attempts:,}", failed, _time(row.p50), _time(row.p95)
+    return row.sandbox or "(not named)", f"{row.attempts:,}", failed, took(row.p50), took(row.p95)
 
 
 def suspicion(found: Overview) -> str:
@@ -179,8 +174,8 @@ def _row(found: Overview, row: Stretch) -> tuple[str, ...]:
         _share(row.failed, row.calls) if row.calls else "",
         _share(sum(failed.values()), tries) if tries else "",
         max(failed, key=lambda kind: failed[kind], default=""),
-        _time(row.p50),
-        _time(row.p95),
+        took(row.p50),
+        took(row.p95),
         f"{row.in_flight:.1f}" if found.timed else "",
         f"{row.waiting:.1f}" if found.timed else "",
     )
@@ -194,7 +189,8 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else ""
 
 
-def _time(seconds: float | None) -> str:
+def took(seconds: float | None) -> str:
+    """Return a duration as people write it; empty if it is not known."""
     return "" if seconds is None else duration(seconds)
 
 

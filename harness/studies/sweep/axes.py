@@ -31,9 +31,9 @@ class Axis:
         """The last part of the path."""
         return self.path.rpartition(".")[2]
 
-    @property
-    def numeric(self) -> bool:
-        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+
+def are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def read_axes(texts: Sequence[str]) -> list[Axis]:
@@ -68,8 +68,7 @@ def read_axis(text: str) -> Axis:
         raise BadOption(f"--vary {text}: no values; expected {_MEANT}")
     if len(values) > MOST_VALUES:
         raise BadOption(f"--vary {text}: {len(values):,} values; at most {MOST_VALUES:,} are possible")
-    axis = Axis(path, tuple(values))
-    return Axis(path, tuple(sorted(values))) if axis.numeric else axis
+    return Axis(path, tuple(sorted(values) if are_numbers(values) else values))
 
 
 def label(value: Any) -> str:

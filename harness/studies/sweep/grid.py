@@ -145,6 +145,11 @@ class Grid:
         return ", ".join(f"{axis.name} {label(value)}" for axis, value in named if axis is not self.chosen)
 
 
+def plain(value: float) -> str:
+    """A figure without needless digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def play_sample(task: Task) -> GridSample:
     """Play and judge one run, and keep its figures only."""
     result = run_one(task)

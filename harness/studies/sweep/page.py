@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
 from sfusion.harness.reports.html import render_page
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
-from sfusion.harness.studies.sweep.axes import label
+from sfusion.harness.studies.sweep.axes import are_numbers, label
 from sfusion.harness.studies.sweep.grid import Measured, SeedSpread
 from sfusion.harness.studies.sweep.result import HEAD, SweepResult, shown
 from sfusion_tools.wording import counted
@@ -47,8 +47,7 @@ def charts(result: SweepResult) -> list[LineChart]:
 
     def of(figure: str, name: str = "") -> list[ChartLine]:
         return [
-            ChartLine(name or condition, _points(result, curve, lambda one: getattr(one, figure), figure))
-            for condition, curve in result.curves.items()
+            ChartLine(name or condition, _points(result, curve, figure)) for condition, curve in result.curves.items()
         ]
 
     durations = of("p95") if several else [line for name in ("p50", "p95", "p99") for line in of(name, name)]
@@ -63,25 +62,16 @@ def charts(result: SweepResult) -> list[LineChart]:
 
 def _chart(result: SweepResult, title: str, lines: Sequence[ChartLine]) -> LineChart:
     axis, overall = result.grid.chosen, result.overall
-    return LineChart(
-        title,
-        axis.path,
-        [label(value) for value in axis.values],
-        lines,
-        numbers=[float(value) for value in axis.values] if axis.numeric else None,
-        mark=None
-        if overall is None
-        else next(n for n, value in enumerate(axis.values) if label(value) == label(overall[0])),
-    )
+    labels = [label(value) for value in axis.values]
+    numbers = [float(value) for value in axis.values] if are_numbers(axis.values) else None
+    mark = None if overall is None else labels.index(label(overall[0]))
+    return LineChart(title, axis.path, labels, lines, numbers=numbers, mark=mark)
 
 
-def _points(
-    result: SweepResult, curve: Sequence[Measured], figure: Callable[[Measured], SeedSpread], name: str
-) -> list[ChartPoint]:
+def _points(result: SweepResult, curve: Sequence[Measured], figure: str) -> list[ChartPoint]:
     points = []
     for value, one in zip(result.grid.chosen.values, curve, strict=True):
-        spread = figure(one)
-        note = f"{label(value)}: {shown(spread, name)}"
-        empty = bool(one.errors)
-        points.append(ChartPoint(None if empty else spread.median, spread.low, spread.high, note))
+        spread: SeedSpread = getattr(one, figure)
+        note = f"{label(value)}: {shown(spread, figure)}"
+        points.append(ChartPoint(None if one.errors else spread.median, spread.low, spread.high, note))
     return points

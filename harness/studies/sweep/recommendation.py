@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.harness.studies.sweep.axes import label
-from sfusion.harness.studies.sweep.grid import Measured
+from sfusion.harness.studies.sweep.axes import are_numbers, label
+from sfusion.harness.studies.sweep.grid import Measured, plain
 
 NEAR_BEST = 0.02
 """The recommended value loses at most this share of the best throughput."""
@@ -47,7 +47,7 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
     losses = [1 - one.throughput.median / best.throughput.median for one in curve]
     chosen = _good_enough(curve).index(True)
     knee = _knee(values, curve)
-    rate = f"{_rate(curve[chosen].throughput.median)} calls per second"
+    rate = f"{plain(curve[chosen].throughput.median)} calls per second"
     if losses[chosen] > 0.001:
         rate += f", {losses[chosen]:.1%} below the best"
     if losses[chosen] > NEAR_BEST:
@@ -115,7 +115,7 @@ def _losses(curve: Sequence[Measured]) -> list[float]:
 
 def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
     """The last value up to which throughput rises with it; None if it never rises, or rises to the end."""
-    if not _are_numbers(values) or values[0] <= 0:
+    if not are_numbers(values) or values[0] <= 0:
         return None
     for place in range(len(values) - 1):
         now, then = curve[place].throughput.median, curve[place + 1].throughput.median
@@ -127,18 +127,14 @@ def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
     return None
 
 
-def _are_numbers(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-
-
 def _end_of_growth(values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float]) -> str:
     if len(values) == 1:
         return ""
     if max(map(abs, losses)) < SMALL_LOSS:
-        if not _are_numbers(values):
+        if not are_numbers(values):
             return f"; all values are within {SMALL_LOSS:.0%} of each other"
         return f"; all values from {label(values[0])} to {label(values[-1])} are within {SMALL_LOSS:.0%} of each other"
-    if not _are_numbers(values):
+    if not are_numbers(values):
         return ""
     if chosen == len(values) - 1 and losses[chosen - 1] > SMALL_LOSS:
         return "; the last value that was tried, so a higher one may be better"
@@ -203,7 +199,3 @@ def _why(curve: Sequence[Measured]) -> str:
     if errors:
         return errors[0]
     return f"the calls ended with {curve[0].main_failure}" if curve and curve[0].main_failure else ""
-
-
-def _rate(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

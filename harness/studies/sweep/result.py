@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sfusion.harness.studies.sweep.axes import label
-from sfusion.harness.studies.sweep.grid import Grid, Measured, SeedSpread, Values
+from sfusion.harness.studies.sweep.grid import Grid, Measured, SeedSpread, Values, plain
 from sfusion.harness.studies.sweep.recommendation import Recommendation, recommend, recommend_for_all
 
 FIGURES = ("throughput", "p50", "p95", "p99", "refused", "wasted", "seconds")
@@ -107,7 +107,7 @@ class SweepResult:
 
 def shown(found: SeedSpread, figure: str) -> str:
     """A figure with its spread: ``79.6 (78.9 to 80.2)``."""
-    form = _count if figure in _COUNTS else _number
+    form = _count if figure in _COUNTS else plain
     low, middle, high = form(found.low), form(found.median), form(found.high)
     unit = "" if figure == "throughput" or figure in _COUNTS else " s"
     return f"{middle}{unit} ({low} to {high})" if low != high else f"{middle}{unit}"
@@ -116,16 +116,12 @@ def shown(found: SeedSpread, figure: str) -> str:
 def _with_percent(found: SeedSpread) -> str:
     """A figure and how far its seeds lie from the median at most: ``79.6 ±1%``."""
     far = max(found.high - found.median, found.median - found.low)
-    return f"{_number(found.median)} ±{far / found.median:.0%}" if far and found.median else _number(found.median)
+    return f"{plain(found.median)} ±{far / found.median:.0%}" if far and found.median else plain(found.median)
 
 
 def _short(one: Measured, figure: str) -> str:
     value = getattr(one, figure).median
     return _count(value) if figure in _COUNTS or value >= 10 else f"{value:.2g}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _count(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Formatter
@@ -175,7 +175,7 @@ def test_verdicts_written_before_there_was_how_can_be_read(broken: RunResult) ->
 
 def test_records_written_before_there_was_how_can_be_read(broken: RunResult) -> None:
     (new,) = records(broken)
-    old = {key: value for key, value in new.as_dict().items() if key != "broken"}
+    old = {key: value for key, value in asdict(new).items() if key != "broken"}
     assert HistoryRecord.from_dict(old) == replace(new, broken={})
 
 

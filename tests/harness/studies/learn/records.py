@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from sfusion.harness.studies.learn.survey import Survey
 from sfusion.harness.studies.look import Call
 from tests.harness.studies.made_calls import attempt_at, call_at
 
@@ -39,3 +40,11 @@ def write_log(path: Path, calls: Iterable[Call]) -> Path:
             ]
             file.write(json.dumps({"event_log": 1, **data}) + "\n")
     return path
+
+
+def survey(calls: Iterable[Call]) -> Survey:
+    """Return the survey of a whole log."""
+    made = Survey()
+    for one in calls:
+        made.add(one)
+    return made

@@ -9,9 +9,10 @@ import pytest
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.learn.survey import sample, survey
+from sfusion.harness.studies.learn.survey import sample
 from sfusion.harness.studies.look import Attempt, Call
 from sfusion_tools.outcome import Outcome
+from tests.harness.studies.learn.records import survey
 from tests.harness.studies.made_calls import attempt_at, call_at
 
 STATUSES = [200, 429, 503, 502, 500, 404, 302, 499, None, 0]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.studies.learn.survey import Survey, sample, survey
-from tests.harness.studies.learn.records import call
+from sfusion.harness.studies.learn.survey import Survey, sample
+from tests.harness.studies.learn.records import call, survey
 
 
 def test_the_stretch_with_most_trouble_is_chosen() -> None:

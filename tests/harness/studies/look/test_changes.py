@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from sfusion.harness.studies.look.axis import LogSums
 from sfusion.harness.studies.look.changes import changed_durations, changed_shares
 
 
@@ -17,13 +18,13 @@ def counts(*parts: tuple[int, float], seed: int = 1, calls: int = 50) -> list[tu
     ]
 
 
-def sums(*parts: tuple[int, float], seed: int = 1, calls: int = 50) -> list[tuple[float, float, float]]:
+def sums(*parts: tuple[int, float], seed: int = 1, calls: int = 50) -> list[LogSums]:
     chance = random.Random(seed)
     rows = []
     for length, typical in parts:
         for _ in range(length):
             logs = [math.log(typical) + chance.gauss(0, 0.5) for _ in range(calls)]
-            rows.append((float(calls), sum(logs), sum(one * one for one in logs)))
+            rows.append(LogSums(calls, sum(logs), sum(one * one for one in logs)))
     return rows
 
 
@@ -67,4 +68,4 @@ def test_a_change_within_a_stretch_is_one_change():
 @pytest.mark.parametrize("rows", [[], [(0, 0)], [(5, 5)], [(0, 0)] * 50, [(10, 10)] * 50])
 def test_nothing_to_compare_is_no_change(rows):
     assert changed_shares(rows) == []
-    assert changed_durations([(float(a), float(b), 0.0) for a, b in rows]) == []
+    assert changed_durations([LogSums(a, float(b), 0.0) for a, b in rows]) == []

@@ -31,7 +31,7 @@ def test_counts_do_not_depend_on_the_width_of_the_buckets_nor_on_the_order(monke
     assert (coarse.axis.start, coarse.axis.end) == (fine.axis.start, fine.axis.end)
     for one in (fine, coarse):
         assert sum(bucket.calls for bucket in one.axis.buckets.values()) == one.calls == 3001
-        assert sum(bucket.seconds.count for bucket in one.axis.buckets.values()) == 3000
+        assert sum(bucket.seconds.sums.count for bucket in one.axis.buckets.values()) == 3000
         assert sum(bucket.faults["busy"] for bucket in one.axis.buckets.values()) == one.faults["busy"] > 0
         assert sum(bucket.in_flight.changes for bucket in one.axis.buckets.values()) == 0
 
