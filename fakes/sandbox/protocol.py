@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
@@ -68,6 +69,11 @@ class RunJupyter:
     kernel: str = "python3"
     files: dict[str, str | None] = field(default_factory=dict)
     fetch_files: list[str] = field(default_factory=list)
+
+    def driver_config(self) -> str:
+        """The text that the real server writes for the driver of the notebook, and that the driver prints."""
+        names = ("kernel", "cells", "cell_timeout", "total_timeout")
+        return json.dumps({name: getattr(self, name) for name in names}, indent=2)
 
 
 @dataclass(frozen=True, slots=True)

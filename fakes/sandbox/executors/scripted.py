@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
@@ -91,10 +90,11 @@ class ScriptedExecutor:
         needed = sum(program.seconds for program in programs)
         limit = max(0.0, request.total_timeout + 10.0)
         took = await self._work(needed, limit)
+        printed = f"config: \n{request.driver_config()}\n"
         if took is None:
-            driver = CommandResult("TimeLimitExceeded", limit, None, _driver_text(request), "")
+            driver = CommandResult("TimeLimitExceeded", limit, None, printed, "")
             return RunJupyterAnswer("Failed", "", driver)
-        driver = CommandResult("Finished", took, 0, _driver_text(request), "")
+        driver = CommandResult("Finished", took, 0, printed, "")
         cells = [_cell(program) for program in programs]
         for program in programs:
             stored |= {name: text.encode() for name, text in program.files.items()}
@@ -218,13 +218,3 @@ def _cell(program: ScriptedProgram) -> CellResult:
         name, _, value = raises.partition(": ")
         error = [{"traceback": [raises], "ename": name, "evalue": value}]
     return CellResult(program.early + program.prints, program.errors, [], error)
-
-
-def _driver_text(request: RunJupyter) -> str:
-    config = {
-        "kernel": request.kernel,
-        "cells": request.cells,
-        "cell_timeout": request.cell_timeout,
-        "total_timeout": request.total_timeout,
-    }
-    return f"config: \n{json.dumps(config, indent=2)}\n"

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from sfusion.fakes.sandbox.protocol import CommandResult
 
+from .files import WorkDirectory
 from .guard.spec import Abilities, CommandReport, CommandSpec, ResourceBounds, UserKind
 from .output import Capture, capture, decoded
 from .packets import stream_pair
@@ -182,20 +183,6 @@ class Confinement:
         return f"{text}; NOT confined: {', '.join(missing)}" if missing else text
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
-    """The work directory of a command, where else it may write, its environment and its user."""
-
-    cwd: str
-    writable: list[str]
-    env: dict[str, str]
-    mounts: dict[str, str]
-    """Its own directory for each of these."""
-    needed: list[str]
-    """What stays visible beneath them, to be read only."""
-    user: int | None
-
-
 def error_result(command: str, exc: object) -> CommandResult:
     """Return the result for a failure of the sandbox itself, in the words of the real server."""
     return CommandResult("Error", stderr=f"exception on running command {command}: {exc} | None")
@@ -212,7 +199,7 @@ class CommandRunner:
     async def run(
         self,
         command: str,
-        place: Workspace,
+        work: WorkDirectory,
         timeout: float,
         *,
         stdin: str | None = None,
@@ -233,17 +220,17 @@ class CommandRunner:
             return CommandResult("TimeLimitExceeded", 0.0, None, "", "")
         spec = CommandSpec(
             command,
-            place.cwd,
-            place.env,
+            work.cwd,
+            work.env,
             timeout,
-            place.writable,
+            work.writable,
             max(memory_limit_mb, 0) * 2**20,
             self.confinement.namespaces,
             self.confinement.landlock,
             self.confinement.bounds,
-            place.mounts,
-            place.needed,
-            place.user,
+            work.mounts,
+            work.needed,
+            work.user,
             self.confinement.user_kind,
             self.confinement.seccomp,
             self.confinement.control_group,

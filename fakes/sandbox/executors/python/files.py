@@ -96,9 +96,14 @@ class WorkDirectory:
         whom everything belongs, if it is not the server's.
         """
         self.user = user
+        self.needed = list(needed)
+        """What stays visible beneath the private directories, to be read only."""
+        self.env: dict[str, str] = {}
+        """The environment of the programs."""
         self.outer = tempfile.mkdtemp(prefix="run-", dir=base)
         self._root = self.outer if private else ""
         self.mounts = {point: self.outer + point for point in private}
+        """Its own directory for each of these."""
         for point, directory in self.mounts.items():
             os.mkdir(directory)
             os.chmod(directory, 0o1777 if point == TMP else 0o700)

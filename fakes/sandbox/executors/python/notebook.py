@@ -13,7 +13,7 @@ from typing import IO
 from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
 
 from . import driver as notebook_driver
-from .command import CommandRunner, Workspace
+from .command import CommandRunner
 from .files import WorkDirectory
 
 WITHOUT_KERNEL = (
@@ -34,17 +34,15 @@ class NoKernelError(Exception):
     """Raised if the Python that runs the programs has no ipykernel."""
 
 
-async def run_notebook(
-    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Workspace, limit: int
-) -> RunJupyterAnswer:
+async def run_notebook(request: RunJupyter, runner: CommandRunner, work: WorkDirectory, limit: int) -> RunJupyterAnswer:
     """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
     work.restore(request.files)
     shutil.copyfile(notebook_driver.__file__, os.path.join(work.folder, "main.py"))
     os.makedirs(os.path.join(work.folder, _CONFIGS))
-    _write_config(request, os.path.join(work.folder, _CONFIGS, "input.json"))
+    Path(work.folder, _CONFIGS, "input.json").write_text(request.driver_config(), encoding="utf-8")
     work.hand_over()
     with tempfile.TemporaryFile(dir=os.path.dirname(work.outer)) as results:
-        driver = await runner.run("exec python main.py", place, request.total_timeout + SLACK, results=results.fileno())
+        driver = await runner.run("exec python main.py", work, request.total_timeout + SLACK, results=results.fileno())
         written = await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""
     if driver.return_code == notebook_driver.NO_KERNEL:
         raise NoKernelError(WITHOUT_KERNEL)
@@ -53,16 +51,6 @@ async def run_notebook(
     cells = [CellResult(**cell) for cell in json.loads(written)]
     fetched = await asyncio.to_thread(work.fetch, request.fetch_files, limit)
     return RunJupyterAnswer("Success", "", driver, cells, None, fetched)
-
-
-def _write_config(request: RunJupyter, path: str) -> None:
-    config = {
-        "kernel": request.kernel,
-        "cells": request.cells,
-        "cell_timeout": request.cell_timeout,
-        "total_timeout": request.total_timeout,
-    }
-    Path(path).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
 def _read_bounded(results: IO[bytes]) -> bytes:
