@@ -38,6 +38,17 @@ class CommandResult:
     stdout: str | None = None
     stderr: str | None = None
 
+    @classmethod
+    def failed(cls, command: str, why: object) -> CommandResult:
+        """The result for a failure of the sandbox itself, in the words of the real server."""
+        return cls("Error", stderr=f"exception on running command {command}: {why} | None")
+
+    @classmethod
+    def without_stdin(cls, command: str, address: int) -> CommandResult:
+        """The result of the image of June 2025 if a program ends before its standard input is written."""
+        transport = f"<WriteUnixTransport closed=True reading=False 0x{address:x}>"
+        return cls.failed(command, f"unable to perform operation on {transport}; the handler is closed")
+
 
 @dataclass(slots=True)
 class RunCodeAnswer:

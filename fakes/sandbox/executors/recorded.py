@@ -31,18 +31,16 @@ from sfusion_tools.wording import counted
 _MODELS: dict[str, type[BaseModel]] = {"/run_code": RunCodeRequest, "/run_jupyter": RunJupyterRequest}
 
 
-@dataclass(slots=True)
-class Take:
-    body: dict[str, Any]
-    crashed: str | None = None
-    """The body of the 500 if the server crashed over the request."""
+class Crashed(Exception):
+    """Raised to answer with the 500 of a server that crashed over the same request."""
 
 
 @dataclass(slots=True)
 class Cassette:
     """Recorded answers by request. A request that was recorded several times gets its answers in that order."""
 
-    takes: dict[str, list[Take]] = field(default_factory=dict)
+    takes: dict[str, list[dict[str, Any] | str]] = field(default_factory=dict)
+    """The bodies of the answers; of a server that crashed, the detail of its 500."""
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
     """How many records are not used, by reason; the fake answers those requests without the cassette."""
@@ -110,7 +108,7 @@ class Cassette:
             self.skips["with a request that the fake refuses"] += 1
             return
         key = key_of(path, fields)
-        self.takes.setdefault(key, []).append(Take(body, crashed))
+        self.takes.setdefault(key, []).append(body if crashed is None else crashed)
         self.requests[key] = {"path": path, **fields}
 
     def closest(self, path: str, fields: dict[str, Any]) -> str:
@@ -181,13 +179,9 @@ class RecordedExecutor:
         number = self._played.get(key, 0)
         self._played[key] = number + 1
         take = takes[min(number, len(takes) - 1)]
-        if take.crashed is not None:
-            raise Crashed(take.crashed)
-        return take.body
-
-
-class Crashed(Exception):
-    """Raised to answer with the 500 of a server that crashed over the same request."""
+        if isinstance(take, str):
+            raise Crashed(take)
+        return take
 
 
 def _result(body: dict[str, Any] | None) -> CommandResult | None:

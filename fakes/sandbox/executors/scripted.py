@@ -158,7 +158,7 @@ class ScriptedExecutor:
             # Without concurrent requests, stdin is written before the program ends; with them it is not.
             await asyncio.sleep(0)
             if self._running > 1 and program.seconds < 0.05:
-                return stdin_race(request)
+                return CommandResult.without_stdin(request.language, 0x55D0C0FFEE00)
         limit = request.run_timeout if request.run_timeout > 0 else 0.0
         blocked = not program.whole and len(program.early) + len(program.prints) > 2 * PIPE_BYTES
         never_ends = blocked and not math.isinf(limit)
@@ -189,16 +189,6 @@ def passed_on(text: str) -> str:
     if len(text) * 4 <= PIPE_BYTES:
         return text
     return text.encode()[:PIPE_BYTES].decode(errors="ignore")
-
-
-def stdin_race(request: RunCode) -> CommandResult:
-    """Return the answer of the image of June 2025 if a program ends before its stdin is written."""
-    shown = "<WriteUnixTransport closed=True reading=False 0x55d0c0ffee00>"
-    message = (
-        f"exception on running command {request.language}: "
-        f"unable to perform operation on {shown}; the handler is closed | None"
-    )
-    return CommandResult("Error", stderr=message)
 
 
 def stored_files(files: Mapping[str, str | None]) -> dict[str, bytes]:

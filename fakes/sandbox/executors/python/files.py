@@ -60,12 +60,8 @@ MOST_LINKS = 40
 """The kernel follows no more in one path."""
 
 
-class EscapeRefusedError(Exception):
-    """Raised for a file name that leads out of the directories of the request."""
-
-
-class TooMuchToFetchError(Exception):
-    """Raised if the requested files are too large."""
+class RefusedError(Exception):
+    """Raised for a file name that leads out of the directories of the request, and for an answer that is too large."""
 
 
 def make_room() -> tuple[str, int]:
@@ -184,7 +180,7 @@ class WorkDirectory:
                 continue
             total += os.path.getsize(path)
             if total > limit:
-                raise TooMuchToFetchError(f"the files to fetch are larger than {limit} bytes")
+                raise RefusedError(f"the files to fetch are larger than {limit} bytes")
             found[name] = base64.b64encode(Path(path).read_bytes()).decode("ascii")
         return found
 
@@ -205,7 +201,7 @@ class WorkDirectory:
             if not beneath(path, self._reachable):
                 where = " and ".join(self._reachable) if self._root else "the work directory"
                 logger.warning("refused the file name %r: it leaves %s", name, where)
-                raise EscapeRefusedError(f"refused: the file name {name!r} leaves {where}")
+                raise RefusedError(f"refused: the file name {name!r} leaves {where}")
 
     def _follow_links(self, path: str) -> str:
         """Return where a path leads for programs: what is absolute in a link begins at their root, not at ours."""

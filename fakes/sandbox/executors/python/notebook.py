@@ -14,7 +14,7 @@ from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAns
 
 from . import driver as notebook_driver
 from .command import CommandRunner
-from .files import WorkDirectory
+from .files import RefusedError, WorkDirectory
 
 WITHOUT_KERNEL = (
     "notebooks need ipykernel, which is missing: install sfusion[jupyter] in the Python that runs the programs"
@@ -26,21 +26,13 @@ SLACK = 10.0
 _CONFIGS = "tmp/sandbox/configs"
 
 
-class TooMuchOutputError(Exception):
-    """Raised if the cells have more output than the answer may have."""
-
-
 class NoKernelError(Exception):
     """Raised if the Python that runs the programs has no ipykernel."""
 
 
 async def run_notebook(request: RunJupyter, runner: CommandRunner, work: WorkDirectory, limit: int) -> RunJupyterAnswer:
     """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
-    work.restore(request.files)
-    shutil.copyfile(notebook_driver.__file__, os.path.join(work.folder, "main.py"))
-    os.makedirs(os.path.join(work.folder, _CONFIGS))
-    Path(work.folder, _CONFIGS, "input.json").write_text(request.driver_config(), encoding="utf-8")
-    work.hand_over()
+    _write_files(request, work)
     with tempfile.TemporaryFile(dir=os.path.dirname(work.outer)) as results:
         driver = await runner.run("exec python main.py", work, request.total_timeout + SLACK, results=results.fileno())
         written = await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""
@@ -53,9 +45,17 @@ async def run_notebook(request: RunJupyter, runner: CommandRunner, work: WorkDir
     return RunJupyterAnswer("Success", "", driver, cells, None, fetched)
 
 
+def _write_files(request: RunJupyter, work: WorkDirectory) -> None:
+    work.restore(request.files)
+    shutil.copyfile(notebook_driver.__file__, os.path.join(work.folder, "main.py"))
+    os.makedirs(os.path.join(work.folder, _CONFIGS))
+    Path(work.folder, _CONFIGS, "input.json").write_text(request.driver_config(), encoding="utf-8")
+    work.hand_over()
+
+
 def _read_bounded(results: IO[bytes]) -> bytes:
     size = os.fstat(results.fileno()).st_size
     if size > RESULTS_LIMIT:
-        raise TooMuchOutputError(f"the results of the cells are larger than {RESULTS_LIMIT} bytes")
+        raise RefusedError(f"the results of the cells are larger than {RESULTS_LIMIT} bytes")
     results.seek(0)
     return results.read(RESULTS_LIMIT)
