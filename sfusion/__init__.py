@@ -6,8 +6,9 @@ name at the top of the repository; in a wheel they are the folders themselves. N
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sfusion_tools._lazy import on_first_use
 
 if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy
@@ -36,23 +37,19 @@ __all__ = [
     "run_scenario",
 ]
 
-_HOMES = {
-    "sfusion.fakes.proxy": ["FaultProxy"],
-    "sfusion.fakes.sandbox": ["FakeSandbox"],
-    "sfusion.fakes.sglang": ["FakeSGLang", "FakeSGLangServer"],
-    "sfusion.harness.lab.journal": ["Journal"],
-    "sfusion.harness.lab.promises": ["Verdict", "judge"],
-    "sfusion.harness.lab.runs": ["PromisesBroken", "RunResult", "run_scenario"],
-    "sfusion.harness.lab.scenarios": ["Scenario", "ScenarioError", "read_scenarios"],
-    "sfusion_tools._version": ["__version__"],
-}
-
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module 'sfusion' has no attribute {name!r}")
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "sfusion.fakes.proxy": ["FaultProxy"],
+        "sfusion.fakes.sandbox": ["FakeSandbox"],
+        "sfusion.fakes.sglang": ["FakeSGLang", "FakeSGLangServer"],
+        "sfusion.harness.lab.journal": ["Journal"],
+        "sfusion.harness.lab.promises": ["Verdict", "judge"],
+        "sfusion.harness.lab.runs": ["PromisesBroken", "RunResult", "run_scenario"],
+        "sfusion.harness.lab.scenarios": ["Scenario", "ScenarioError", "read_scenarios"],
+        "sfusion_tools._version": ["__version__"],
+    },
+)
 
 
 def __dir__() -> list[str]:

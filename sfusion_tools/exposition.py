@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+Kind = Literal["counter", "gauge"]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -15,19 +16,17 @@ class MetricFamily:
     """One metric and its samples, by their labels."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Kind
     help: str
     samples: Sequence[tuple[Mapping[str, str], float]]
 
 
-def single(name: str, kind: Literal["counter", "gauge"], help: str, value: float) -> MetricFamily:
+def single(name: str, kind: Kind, help: str, value: float) -> MetricFamily:
     """Return a metric without labels."""
     return MetricFamily(name, kind, help, [({}, value)])
 
 
-def by_label(
-    name: str, kind: Literal["counter", "gauge"], help: str, label: str, values: Mapping[str, float]
-) -> MetricFamily:
+def by_label(name: str, kind: Kind, help: str, label: str, values: Mapping[str, float]) -> MetricFamily:
     """Return a metric with one label."""
     return MetricFamily(name, kind, help, [({label: key}, value) for key, value in values.items()])
 

@@ -104,6 +104,8 @@ class Action(BaseModel):
     """Actions of this kind, as YAML has them, that a hunt tries often; it draws others field by field."""
     built_in: ClassVar[bool] = True
     """False for a kind that only one fake knows, and passes as ``kinds`` when it reads rules."""
+    scalar: ClassVar[str | None] = None
+    """The field that a single value stands for, as in ``hang: 30s``."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -131,6 +133,8 @@ class Action(BaseModel):
     @classmethod
     def from_scalar(cls, value: Any) -> Any:
         """Return the nested form of a kind written with a single value."""
+        if cls.scalar is not None:
+            return {cls.scalar: value}
         raise ValueError(f"{cls.kind} takes true or a mapping, got {value!r}")
 
     def as_data(self) -> dict[str, Any]:

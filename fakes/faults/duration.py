@@ -42,14 +42,8 @@ Seconds = Annotated[float, BeforeValidator(seconds)]
 """A pydantic field type: a duration in seconds, in any of the accepted spellings."""
 
 Shape = Literal["constant", "uniform", "normal", "lognormal", "exponential", "choice"]
-_COUNTS: dict[str, int | None] = {
-    "constant": 1,
-    "uniform": 2,
-    "normal": 2,
-    "lognormal": 2,
-    "exponential": 1,
-    "choice": None,
-}
+_COUNTS = {"constant": 1, "uniform": 2, "normal": 2, "lognormal": 2, "exponential": 1, "choice": 0}
+"""How many numbers each takes, 0 for any."""
 
 
 class Distribution(BaseModel):
@@ -78,7 +72,7 @@ class Distribution(BaseModel):
             raise ValueError(f"unknown distribution {shape!r}; {near(str(shape), _COUNTS)}")
         given = raw if isinstance(raw, list | tuple) else [raw]
         wanted = _COUNTS[shape]
-        if wanted is not None and len(given) != wanted:
+        if wanted and len(given) != wanted:
             raise ValueError(f"{shape} takes {wanted} number{'s' * (wanted > 1)}, got {len(given)}")
         numbers = tuple(seconds(one) for one in given)
         if shape == "lognormal" and numbers[1] > _STEEPEST:

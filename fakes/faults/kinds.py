@@ -138,16 +138,12 @@ class Hang(Action):
 
     kind = "hang"
     phases = ("before", "connect", "during", "after", "body")
+    scalar = "seconds"
     outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT, Outcome.UNREACHABLE})
     examples = ("hang",)
 
     seconds: Seconds | None = None
     """When to close the connection; never by default."""
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``hang: 30s``."""
-        return {"seconds": value}
 
     def may_end(self) -> frozenset[Outcome]:
         # The connection is closed after a while, perhaps amid the answer.
@@ -199,17 +195,13 @@ class Truncate(Action):
 
     kind = "truncate"
     phases = ("body",)
+    scalar = "at"
     examples = ({"truncate": 0.5},)
 
     at: Annotated[float, Drawn(*_AMOUNTS)] = Field(default=0.5, ge=0)
     """How much of the body to send: a share below 1, or a number of bytes."""
     then: Literal["close", "reset", "hang"] = "close"
     """What to do with the connection after that: ``close``, ``reset`` or ``hang``."""
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``truncate: 0.5`` or ``truncate: 100``."""
-        return {"at": value}
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
         return first_attempts is not None and may_have_run and self.then == "close" and 0 < self.at < 1
@@ -241,15 +233,11 @@ class MalformedAnswer(Action):
 
     kind = "malformed"
     phases = ("body",)
+    scalar = "what"
     examples = ({"malformed": "json"},)
 
     what: Literal["chunk", "json", "header", "status_line"] = "chunk"
     """Which part to break: ``chunk``, ``json``, ``header`` or ``status_line``."""
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``malformed: chunk``."""
-        return {"what": value}
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
         spoilage.rewrite = self._rewritten
@@ -296,16 +284,12 @@ class SandboxError(ContentFault):
 
     kind = "sandbox_error"
     phases = ("before", "during", "after")
+    scalar = "message"
     outcomes = frozenset({Outcome.SANDBOX_ERROR})
     examples = ("sandbox_error",)
 
     message: str = "exception on running command python: [Errno 11] Resource temporarily unavailable | None"
     """The message of the answer."""
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``sandbox_error: some text``."""
-        return {"message": value}
 
     @property
     def lies(self) -> bool:
@@ -373,14 +357,10 @@ class Crash(Action):
 
     kind = "crash"
     phases = ("before", "connect", "during", "after", "body")
+    scalar = "restart_after"
 
     restart_after: Seconds | None = None
     """When the server comes back; never by default."""
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``crash: 5s`` restarts after five seconds."""
-        return {"restart_after": value}
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.crash(self.restart_after)
@@ -394,17 +374,13 @@ class Wedge(Action):
 
     kind = "wedge"
     phases = ("before", "connect")
+    scalar = "seconds"
     final = False
 
     ping: Ping = "alive"
     """Whether pings are still answered: ``alive`` or ``dead``."""
     seconds: Seconds | None = None
     """How long the server stays wedged; until it is restarted by default."""
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``wedge: 60s``."""
-        return {"seconds": value}
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.wedge(self.ping, self.seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -218,17 +218,17 @@ Kinds = Mapping[str, type[Action]]
 
 def load_rules(path: str | Path, *, kinds: Kinds = KINDS) -> list[Rule]:
     """Read the rules of a YAML file."""
-    try:
-        marked = read_marked(Path(path))
-    except YamlError as error:
-        raise FaultError(str(error)) from None
-    return read_rules(marked, where=str(path), kinds=kinds)
+    return _read_yaml(lambda: read_marked(Path(path)), str(path), kinds)
 
 
 def parse_rules(text: str, *, where: str = "faults", kinds: Kinds = KINDS) -> list[Rule]:
     """Read the rules of a YAML text; JSON is YAML too."""
+    return _read_yaml(lambda: parse_marked(text, where), where, kinds)
+
+
+def _read_yaml(read: Callable[[], Marked], where: str, kinds: Kinds) -> list[Rule]:
     try:
-        marked = parse_marked(text, where)
+        marked = read()
     except YamlError as error:
         raise FaultError(str(error)) from None
     return read_rules(marked, where=where, kinds=kinds)

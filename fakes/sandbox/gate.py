@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 from typing import Any
 
@@ -11,6 +10,9 @@ from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
 from sfusion.fakes.sandbox.spoil import spoil
 from sfusion.fakes.wire import Answer, Request, Visit
+
+_Running = asyncio.Future[bool]
+"""A program that runs: whether it came to its end or was stopped."""
 
 
 class Gate:
@@ -20,13 +22,10 @@ class Gate:
         self.model = model
         self._quota = QuotaCounter(model) if isinstance(model, Quota) else None
         self._line = QueueLine(model) if isinstance(model, Queue) else None
-        self._cores = SharedCores(model.cores) if model.cores is not None else None
+        self._cores = SharedCores[_Running](model.cores) if model.cores is not None else None
         self.open = self._quota is None and self._line is None
         """Every request is admitted at once."""
         self._loop = BusyLoop()
-        self._numbers = itertools.count()
-        self._running: dict[int, asyncio.Future[bool]] = {}
-        """Whether each program came to its end or was stopped."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -90,11 +89,9 @@ class Gate:
         if cores is None:
             return await pass_time(seconds, limit)
         loop = asyncio.get_running_loop()
-        number = next(self._numbers)
-        done: asyncio.Future[bool] = loop.create_future()
-        self._running[number] = done
+        done: _Running = loop.create_future()
         began = loop.time()
-        cores.add(number, seconds, began)
+        cores.add(done, seconds, began)
         self._set_timer(cores)
         stop = loop.call_later(limit, _settle, done, False) if math.isfinite(limit) else None
         try:
@@ -102,25 +99,21 @@ class Gate:
         finally:
             if stop is not None:
                 stop.cancel()
-            del self._running[number]
-            cores.remove(number, loop.time())
+            cores.remove(done, loop.time())
             self._set_timer(cores)
 
-    def _set_timer(self, cores: SharedCores) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _set_timer(self, cores: SharedCores[_Running]) -> None:
+        self.close()
         following = cores.next_end()
         if following is not None and math.isfinite(following[0]):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(following[0], self._end, cores, following[1])
 
-    def _end(self, cores: SharedCores, programs: list[int]) -> None:
+    def _end(self, cores: SharedCores[_Running], programs: list[_Running]) -> None:
         self._timer = None
         cores.end(programs, asyncio.get_running_loop().time())
-        for program in programs:
-            if program in self._running:
-                _settle(self._running[program], True)
+        for done in programs:
+            _settle(done, True)
         self._set_timer(cores)
 
     def close(self) -> None:
@@ -135,7 +128,7 @@ async def pass_time(seconds: float, limit: float = math.inf) -> float | None:
     return None if seconds > limit else seconds
 
 
-def _settle(done: asyncio.Future[bool], ended: bool) -> None:
+def _settle(done: _Running, ended: bool) -> None:
     if not done.done():
         done.set_result(ended)
 

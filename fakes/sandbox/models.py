@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -14,6 +14,7 @@ from sfusion.fakes.faults import Seconds
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion_tools.errors import near
 
+P = TypeVar("P")
 _Refusal = Annotated[
     int,
     NotHunted("fault rules answer with other statuses"),
@@ -167,7 +168,7 @@ class QueueLine:
 
 
 @dataclass(slots=True)
-class SharedCores:
+class SharedCores(Generic[P]):
     """Programs that share C cores: with n in flight each runs at speed min(1, C/n).
 
     All run at the same speed, so each ends when the work that every program has been given reaches a fixed number:
@@ -177,21 +178,21 @@ class SharedCores:
     cores: float
     given: float = 0.0
     """Seconds of work that a program would have been given if it had run from the start."""
-    ends: dict[int, float] = field(default_factory=dict)
+    ends: dict[P, float] = field(default_factory=dict)
     """At how much given work each program ends."""
     at: float = 0.0
 
-    def add(self, program: int, work: float, now: float) -> None:
+    def add(self, program: P, work: float, now: float) -> None:
         self._advance(now)
         self.ends[program] = self.given + work
 
-    def remove(self, program: int, now: float) -> None:
+    def remove(self, program: P, now: float) -> None:
         """Take out a program, whether or not it has ended."""
         if program in self.ends:
             self._advance(now)
             del self.ends[program]
 
-    def end(self, programs: list[int], now: float) -> None:
+    def end(self, programs: list[P], now: float) -> None:
         """Take out programs that ``next_end`` named for ``now``."""
         self.given = self.ends[programs[0]]  # what it would be without rounding
         self.at = now
@@ -205,7 +206,7 @@ class SharedCores:
     def _speed(self) -> float:
         return min(1.0, self.cores / len(self.ends)) if self.ends else 1.0
 
-    def next_end(self) -> tuple[float, list[int]] | None:
+    def next_end(self) -> tuple[float, list[P]] | None:
         """When the next programs end if none is added or removed, and which ones."""
         if not self.ends:
             return None

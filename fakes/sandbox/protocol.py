@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
@@ -37,6 +38,17 @@ class CommandResult:
     stdout: str | None = None
     stderr: str | None = None
 
+    @classmethod
+    def failed(cls, command: str, why: object) -> CommandResult:
+        """The result for a failure of the sandbox itself, in the words of the real server."""
+        return cls("Error", stderr=f"exception on running command {command}: {why} | None")
+
+    @classmethod
+    def without_stdin(cls, command: str, address: int) -> CommandResult:
+        """The result of the image of June 2025 if a program ends before its standard input is written."""
+        transport = f"<WriteUnixTransport closed=True reading=False 0x{address:x}>"
+        return cls.failed(command, f"unable to perform operation on {transport}; the handler is closed")
+
 
 @dataclass(slots=True)
 class RunCodeAnswer:
@@ -68,6 +80,11 @@ class RunJupyter:
     kernel: str = "python3"
     files: dict[str, str | None] = field(default_factory=dict)
     fetch_files: list[str] = field(default_factory=list)
+
+    def driver_config(self) -> str:
+        """The text that the real server writes for the driver of the notebook, and that the driver prints."""
+        names = ("kernel", "cells", "cell_timeout", "total_timeout")
+        return json.dumps({name: getattr(self, name) for name in names}, indent=2)
 
 
 @dataclass(frozen=True, slots=True)

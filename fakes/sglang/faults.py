@@ -23,6 +23,7 @@ class Abort(Action):
 
     kind = "abort"
     phases = ("during",)
+    scalar = "at"
     built_in = False
 
     at: float = Field(default=0.5, ge=0)
@@ -31,11 +32,6 @@ class Abort(Action):
     """The message of the finish reason."""
     status: int | None = Field(default=None, ge=400, le=599)
     """The error status to end with; without one, the generation ends gracefully."""
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``abort: 0.5`` or ``abort: 10``."""
-        return {"at": value}
 
     def shorten(self, generation: Generation) -> Generation:
         """What is left of a generation."""

@@ -30,7 +30,6 @@ from sfusion_tools.sandbox.endpoints import (
     secrets_of,
 )
 from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
-from sfusion_tools.sandbox.guard import GuardedCall
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
@@ -135,11 +134,16 @@ class SandboxClient:
         if result is None:
             result = CallResult(call_id or new_call_id(), Outcome.CANCELLED)
         started = loop.time()
+        call_log, log = self._call_log, None
         guard, guarded, ended = None, None, None
         if self._guard is not None:
             guard = self._guard()
-            guarded = self._begin(guard, started, program, result)
-        call_log, log = self._call_log, None
+            try:
+                guarded = guard.begin(started)
+            except GuardTripped:
+                if call_log is not None:
+                    call_log.refused(result, program)
+                raise
         try:
             try:
                 if call_log is not None:
@@ -165,14 +169,6 @@ class SandboxClient:
             if guard is not None and guarded is not None:
                 guard.end(guarded, loop.time(), ended)
         return result
-
-    def _begin(self, guard: SandboxGuard, now: float, program: Program, result: CallResult) -> GuardedCall:
-        try:
-            return guard.begin(now)
-        except GuardTripped:
-            if self._call_log is not None:
-                self._call_log.refused(result, program)
-            raise
 
     async def aclose(self) -> None:
         """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""

@@ -12,6 +12,7 @@ import os
 import threading
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,15 @@ class _Instruments:
         self.guard = make(metrics.Gauge, "guard_state", "0 closed, 1 half open, 2 open.", "endpoints")
 
 
+@dataclass(slots=True)
+class _Ended:
+    """The calls that have ended since the last ones were passed on."""
+
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    attempts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    times: list[tuple[str, float, float]] = field(default_factory=list)
+
+
 class RayMetrics(LoopResource):
     """What the tools of this process have done since it was last passed on to Ray."""
 
@@ -72,9 +82,7 @@ class RayMetrics(LoopResource):
         self.on = os.environ.get(SWITCH, "1") != "0"
         self._lock = DeferringLock()
         self._flushing = threading.Lock()
-        self._calls: Counter[tuple[str, str]] = Counter()
-        self._attempts: Counter[tuple[str, str, str]] = Counter()
-        self._times: list[tuple[str, float, float]] = []
+        self._ended = _Ended()
         self._in_flight: Counter[str] = Counter()
         self._limiters: set[str] = set()
         self._timer: threading.Timer | None = None
@@ -92,14 +100,15 @@ class RayMetrics(LoopResource):
         self._lock.defer(partial(self._count, tool, result, raised))
 
     def _count(self, tool: str, result: CallResult, raised: bool) -> None:
+        ended = self._ended
         self._in_flight[tool] -= 1
         for attempt in result.attempts:
-            self._attempts[tool, attempt.endpoint, str(attempt.status or attempt.kind)] += 1
+            ended.attempts[tool, attempt.endpoint, str(attempt.status or attempt.kind)] += 1
         if raised:
             return
-        self._calls[tool, result.outcome.value] += 1
-        if result.outcome is not Outcome.BAD_ARGUMENTS and len(self._times) < MOST_TIMES:
-            self._times.append((tool, result.waited, result.seconds))
+        ended.calls[tool, result.outcome.value] += 1
+        if result.outcome is not Outcome.BAD_ARGUMENTS and len(ended.times) < MOST_TIMES:
+            ended.times.append((tool, result.waited, result.seconds))
 
     def _start_timer(self) -> None:
         self._timer = threading.Timer(INTERVAL, self._tick)
@@ -109,7 +118,7 @@ class RayMetrics(LoopResource):
     def _tick(self) -> None:
         self.flush()
         with self._lock:
-            if any(self._in_flight.values()) or self._calls or self._attempts:
+            if any(self._in_flight.values()) or self._ended != _Ended():
                 self._start_timer()
             else:
                 self._timer = None
@@ -117,39 +126,26 @@ class RayMetrics(LoopResource):
     def flush(self) -> None:
         """Pass everything on to Ray; without Ray it is dropped."""
         with self._flushing:
-            self._flush()
+            with self._lock:
+                ended, self._ended = self._ended, _Ended()
+                in_flight = dict(self._in_flight)
+            try:
+                session = ray_session()
+                if session and session != self._session:
+                    self._session, self._instruments = session, None
+                    self._instruments = _Instruments()
+                if session and self._instruments is not None:
+                    self._record(self._instruments, ended, in_flight)
+            except Exception as error:  # a tool must not fail, nor fill the log, because of its metrics
+                self._instruments = None
+                logger.warning("no metrics for Ray until it is started again: %s: %s", type(error).__name__, error)
 
-    def _flush(self) -> None:
-        with self._lock:
-            calls, attempts, times = dict(self._calls), dict(self._attempts), self._times
-            in_flight = dict(self._in_flight)
-            self._calls.clear()
-            self._attempts.clear()
-            self._times = []
-        try:
-            session = ray_session()
-            if session and session != self._session:
-                self._session, self._instruments = session, None
-                self._instruments = _Instruments()
-            if session and self._instruments is not None:
-                self._record(self._instruments, calls, attempts, times, in_flight)
-        except Exception as error:  # a tool must not fail, nor fill the log, because of its metrics
-            self._instruments = None
-            logger.warning("no metrics for Ray until it is started again: %s: %s", type(error).__name__, error)
-
-    def _record(
-        self,
-        to: _Instruments,
-        calls: dict[tuple[str, str], int],
-        attempts: dict[tuple[str, str, str], int],
-        times: list[tuple[str, float, float]],
-        in_flight: dict[str, int],
-    ) -> None:
-        for (tool, outcome), count in calls.items():
+    def _record(self, to: _Instruments, ended: _Ended, in_flight: dict[str, int]) -> None:
+        for (tool, outcome), count in ended.calls.items():
             to.calls.inc(count, {"tool": tool, "outcome": outcome})
-        for (tool, endpoint, status), count in attempts.items():
+        for (tool, endpoint, status), count in ended.attempts.items():
             to.attempts.inc(count, {"tool": tool, "endpoint": endpoint, "status": status})
-        for tool, waited, seconds in times:
+        for tool, waited, seconds in ended.times:
             to.waits.observe(waited, {"tool": tool})
             to.seconds.observe(seconds, {"tool": tool})
         for tool, count in in_flight.items():

@@ -47,24 +47,18 @@ class SandboxGuard(LoopResource):
         if result is None:
             self._lock.defer(partial(self._core.end, call, now, Outcome.CANCELLED, ""))
             return
-        trip = self._count(call, now, result)
-        if trip is not None and self._settings.then == "fail" and is_failure(result.outcome):
-            raise GuardTripped(self._text(trip))
-
-    def _count(self, call: GuardedCall, now: float, result: CallResult) -> Trip | None:
         place = result.attempts[-1].endpoint if result.attempts else _LIMITER
         with self._lock:
             changed = self._core.end(call, now, result.outcome, place)
             trip = self._core.trip
-        if not changed:
-            return trip
-        if trip is None:
+        stops = self._settings.then == "fail"
+        if changed and trip is None:
             logger.warning("guard: the sandbox works again: %s", ", ".join(self.endpoints))
-        elif self._settings.then == "fail":
-            logger.error("guard: %s. Calls now raise GuardTripped", self._text(trip))
-        else:
-            logger.error("guard: %s. Training goes on, and must mask such calls", self._text(trip))
-        return trip
+        elif changed:
+            next_calls = "Calls now raise GuardTripped" if stops else "Training goes on, and must mask such calls"
+            logger.error("guard: %s. %s", self._text(trip), next_calls)
+        if trip is not None and stops and is_failure(result.outcome):
+            raise GuardTripped(self._text(trip))
 
     def _text(self, trip: Trip | None) -> str:
         failed_at = trip.failed_at if trip is not None else {}

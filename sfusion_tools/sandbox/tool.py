@@ -98,21 +98,12 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         self._guard = guard
         self._configure(config)
 
-    @property
-    def client(self) -> SandboxClient:
-        """Runs this tool's programs, under its limiter and its guard; ``judge`` takes it too."""
-        return self._client
-
     def _configure(self, config: dict[str, Any]) -> None:
-        self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
+        self.settings = settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
-        self._languages = offered_languages(self.settings, self.tool_schema.function.parameters)
-        event_log = self.settings.event_log or EventLogSettings.of_environment()
+        self._languages = offered_languages(settings, self.tool_schema.function.parameters)
+        event_log = settings.event_log or EventLogSettings.of_environment()
         self._call_log = None if event_log is None else CallLog(event_log)
-        self._client = self._make_client()
-
-    def _make_client(self) -> SandboxClient:
-        settings = self.settings
         limiter = self._limiter or LimiterChoice(
             settings.limits,
             kind=settings.limiter,
@@ -123,7 +114,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         guard = self._guard
         if guard is None and settings.guard is not None:
             guard = shared_guard(settings.guard, settings.sandbox_fusion_url, settings.headers)
-        return SandboxClient(
+        self.client = SandboxClient(
             settings.sandbox_fusion_url,
             limiter=limiter if settings.enable_global_rate_limit else lambda: None,
             retry=settings.retry,
@@ -135,6 +126,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             guard=guard,
             call_log=self._call_log,
         )
+        """Runs this tool's programs, under its limiter and its guard; ``judge`` takes it too."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Only the configuration is pickled: connections and trajectories stay in this process.
@@ -162,7 +154,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
                     self._call_log.malformed(call_id, error)
             else:
                 timeout = program.timeout
-                await self._client.run(program, result=result)
+                await self.client.run(program, result=result)
         if last is not None:
             last.end(number, result)
         metrics = result.metrics()
@@ -186,7 +178,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
 
     async def aclose(self) -> None:
         """Close this loop's connections; the end of the loop closes them too."""
-        await self._client.aclose()
+        await self.client.aclose()
 
 
 def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections import Counter
@@ -15,7 +14,6 @@ from urllib.parse import unquote
 from pydantic import BaseModel
 
 from sfusion.fakes.errors import CassetteError
-from sfusion.fakes.faults import seconds
 from sfusion.fakes.sandbox.body import Unusable, check_body
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
@@ -33,19 +31,16 @@ from sfusion_tools.wording import counted
 _MODELS: dict[str, type[BaseModel]] = {"/run_code": RunCodeRequest, "/run_jupyter": RunJupyterRequest}
 
 
-@dataclass(slots=True)
-class Take:
-    body: dict[str, Any]
-    seconds: float = 0.0
-    crashed: str | None = None
-    """The body of the 500 if the server crashed over the request."""
+class Crashed(Exception):
+    """Raised to answer with the 500 of a server that crashed over the same request."""
 
 
 @dataclass(slots=True)
 class Cassette:
     """Recorded answers by request. A request that was recorded several times gets its answers in that order."""
 
-    takes: dict[str, list[Take]] = field(default_factory=dict)
+    takes: dict[str, list[dict[str, Any] | str]] = field(default_factory=dict)
+    """The bodies of the answers; of a server that crashed, the detail of its 500."""
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
     """How many records are not used, by reason; the fake answers those requests without the cassette."""
@@ -113,7 +108,7 @@ class Cassette:
             self.skips["with a request that the fake refuses"] += 1
             return
         key = key_of(path, fields)
-        self.takes.setdefault(key, []).append(Take(body, seconds(record.get("elapsed_s", 0.0)), crashed))
+        self.takes.setdefault(key, []).append(body if crashed is None else crashed)
         self.requests[key] = {"path": path, **fields}
 
     def closest(self, path: str, fields: dict[str, Any]) -> str:
@@ -149,13 +144,12 @@ def key_of(path: str, fields: dict[str, Any]) -> str:
 
 
 class RecordedExecutor:
-    """Replays a cassette; ``pace`` 1.0 takes as long as the recording, 0 no time."""
+    """Replays a cassette, without the time that the recording took."""
 
     runs_code = False
 
-    def __init__(self, cassette: Cassette | str | Path, *, pace: float = 0.0) -> None:
+    def __init__(self, cassette: Cassette | str | Path) -> None:
         self.cassette = cassette if isinstance(cassette, Cassette) else Cassette.load(cassette)
-        self._pace = pace
         self._played: dict[str, int] = {}
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
@@ -185,15 +179,9 @@ class RecordedExecutor:
         number = self._played.get(key, 0)
         self._played[key] = number + 1
         take = takes[min(number, len(takes) - 1)]
-        if self._pace:
-            await asyncio.sleep(take.seconds * self._pace)
-        if take.crashed is not None:
-            raise Crashed(take.crashed)
-        return take.body
-
-
-class Crashed(Exception):
-    """Raised to answer with the 500 of a server that crashed over the same request."""
+        if isinstance(take, str):
+            raise Crashed(take)
+        return take
 
 
 def _result(body: dict[str, Any] | None) -> CommandResult | None:

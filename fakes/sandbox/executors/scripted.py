@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
@@ -91,10 +90,11 @@ class ScriptedExecutor:
         needed = sum(program.seconds for program in programs)
         limit = max(0.0, request.total_timeout + 10.0)
         took = await self._work(needed, limit)
+        printed = f"config: \n{request.driver_config()}\n"
         if took is None:
-            driver = CommandResult("TimeLimitExceeded", limit, None, _driver_text(request), "")
+            driver = CommandResult("TimeLimitExceeded", limit, None, printed, "")
             return RunJupyterAnswer("Failed", "", driver)
-        driver = CommandResult("Finished", took, 0, _driver_text(request), "")
+        driver = CommandResult("Finished", took, 0, printed, "")
         cells = [_cell(program) for program in programs]
         for program in programs:
             stored |= {name: text.encode() for name, text in program.files.items()}
@@ -158,7 +158,7 @@ class ScriptedExecutor:
             # Without concurrent requests, stdin is written before the program ends; with them it is not.
             await asyncio.sleep(0)
             if self._running > 1 and program.seconds < 0.05:
-                return stdin_race(request)
+                return CommandResult.without_stdin(request.language, 0x55D0C0FFEE00)
         limit = request.run_timeout if request.run_timeout > 0 else 0.0
         blocked = not program.whole and len(program.early) + len(program.prints) > 2 * PIPE_BYTES
         never_ends = blocked and not math.isinf(limit)
@@ -191,16 +191,6 @@ def passed_on(text: str) -> str:
     return text.encode()[:PIPE_BYTES].decode(errors="ignore")
 
 
-def stdin_race(request: RunCode) -> CommandResult:
-    """Return the answer of the image of June 2025 if a program ends before its stdin is written."""
-    shown = "<WriteUnixTransport closed=True reading=False 0x55d0c0ffee00>"
-    message = (
-        f"exception on running command {request.language}: "
-        f"unable to perform operation on {shown}; the handler is closed | None"
-    )
-    return CommandResult("Error", stderr=message)
-
-
 def stored_files(files: Mapping[str, str | None]) -> dict[str, bytes]:
     """Decode the files of a request leniently; raises ValueError like base64."""
     return {name: base64.b64decode(text) for name, text in files.items() if text is not None}
@@ -218,13 +208,3 @@ def _cell(program: ScriptedProgram) -> CellResult:
         name, _, value = raises.partition(": ")
         error = [{"traceback": [raises], "ename": name, "evalue": value}]
     return CellResult(program.early + program.prints, program.errors, [], error)
-
-
-def _driver_text(request: RunJupyter) -> str:
-    config = {
-        "kernel": request.kernel,
-        "cells": request.cells,
-        "cell_timeout": request.cell_timeout,
-        "total_timeout": request.total_timeout,
-    }
-    return f"config: \n{json.dumps(config, indent=2)}\n"

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from sfusion.fakes.sandbox.protocol import CommandResult
 
+from .files import WorkDirectory
 from .guard.spec import Abilities, CommandReport, CommandSpec, ResourceBounds, UserKind
 from .output import Capture, capture, decoded
 from .packets import stream_pair
@@ -182,25 +183,6 @@ class Confinement:
         return f"{text}; NOT confined: {', '.join(missing)}" if missing else text
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
-    """The work directory of a command, where else it may write, its environment and its user."""
-
-    cwd: str
-    writable: list[str]
-    env: dict[str, str]
-    mounts: dict[str, str]
-    """Its own directory for each of these."""
-    needed: list[str]
-    """What stays visible beneath them, to be read only."""
-    user: int | None
-
-
-def error_result(command: str, exc: object) -> CommandResult:
-    """Return the result for a failure of the sandbox itself, in the words of the real server."""
-    return CommandResult("Error", stderr=f"exception on running command {command}: {exc} | None")
-
-
 class CommandRunner:
     def __init__(self, spawner: Spawner, confinement: Confinement, *, stdin_race: bool) -> None:
         """Run through `spawner`; `stdin_race` is the failure of the published image if a program ends too early."""
@@ -212,7 +194,7 @@ class CommandRunner:
     async def run(
         self,
         command: str,
-        place: Workspace,
+        work: WorkDirectory,
         timeout: float,
         *,
         stdin: str | None = None,
@@ -221,29 +203,29 @@ class CommandRunner:
     ) -> CommandResult:
         """Run a command; a failure to start it is also a result. Its descriptor 3 is `results`, if given."""
         if math.isnan(timeout):
-            return error_result(command, "cannot convert float NaN to integer")
+            return CommandResult.failed(command, "cannot convert float NaN to integer")
         try:
             given = stdin.encode() if stdin is not None else b""
         except UnicodeEncodeError as exc:
             if self._stdin_race:
-                return error_result(command, exc)
+                return CommandResult.failed(command, exc)
             given = b""  # the later server runs the program without standard input
         if timeout <= 0:
             # The real server starts the program and kills it at once.
             return CommandResult("TimeLimitExceeded", 0.0, None, "", "")
         spec = CommandSpec(
             command,
-            place.cwd,
-            place.env,
+            work.cwd,
+            work.env,
             timeout,
-            place.writable,
+            work.writable,
             max(memory_limit_mb, 0) * 2**20,
             self.confinement.namespaces,
             self.confinement.landlock,
             self.confinement.bounds,
-            place.mounts,
-            place.needed,
-            place.user,
+            work.mounts,
+            work.needed,
+            work.user,
             self.confinement.user_kind,
             self.confinement.seccomp,
             self.confinement.control_group,
@@ -270,15 +252,14 @@ class CommandRunner:
             control = self._spawner.start(spec, (stdin_end.fileno(), out.fileno(), err.fileno(), *more))
         except (OSError, RuntimeError) as exc:  # for example, no descriptors left
             _close(*made)
-            return error_result(spec.command, exc)
+            return CommandResult.failed(spec.command, exc)
         stdin_end.close()
         captures = out, err
         ending = self._running[control] = asyncio.ensure_future(_wait_for_end(control, captures))
         feeding: asyncio.Future[None] | None = None
         try:
             if race and await self._ended_before_stdin(ending):
-                transport = f"<WriteUnixTransport closed=True reading=False 0x{id(feed):x}>"
-                return error_result(spec.command, f"unable to perform operation on {transport}; the handler is closed")
+                return CommandResult.without_stdin(spec.command, id(feed))
             feeding = asyncio.ensure_future(_feed(feed, stdin))
             return self._result(spec, *await asyncio.shield(ending))
         except asyncio.CancelledError:
@@ -316,7 +297,7 @@ class CommandRunner:
             return CommandResult("Finished", report.seconds, report.code, stdout, stderr)
         if report.event == "timeout":
             return CommandResult("TimeLimitExceeded", report.seconds, None, stdout, stderr)
-        return error_result(spec.command, report.message or "the executor was closed while the program ran")
+        return CommandResult.failed(spec.command, report.message or "the executor was closed while the program ran")
 
 
 def _close(*things: socket.socket | Capture) -> None:

@@ -23,7 +23,7 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
 )
 
-from .command import CommandRunner, Confinement, Spawner, Workspace, logger
+from .command import CommandRunner, Confinement, Spawner, logger
 from .files import WorkDirectory, make_room, needed_directories, private_directories
 from .guard.spec import Abilities, ResourceBounds, UserKind
 from .guard.trees import remove_tree
@@ -120,7 +120,7 @@ class PythonExecutor:
             confined = replace(confinement, user_kind=kind)
             async with self._work_directory(confined) as work:
                 runner = CommandRunner(self._start(), confined, stdin_race=False)
-                if (await runner.run(command, self._workspace(work), 10.0)).return_code == 0:
+                if (await runner.run(command, work, 10.0)).return_code == 0:
                     return confined
         return replace(confinement, user_kind="own-reading")
 
@@ -143,7 +143,7 @@ class PythonExecutor:
             runner = await self._ready()
             async with self._work_directory(runner.confinement) as work:
                 work.refuse_escapes(request.fetch_files)
-                return await run_notebook(request, runner, work, self._workspace(work), FETCH_LIMIT)
+                return await run_notebook(request, runner, work, FETCH_LIMIT)
         except Exception as exc:
             if isinstance(exc, NoKernelError) and not self._warned:
                 self._warned = True
@@ -168,13 +168,12 @@ class PythonExecutor:
         if refused := refused_by_language(request):
             return _answer(refused, None, {})
         runner = await self._ready()
-        async with self._work_directory(runner.confinement) as work:
+        async with self._work_directory(runner.confinement, language) as work:
             if language.gives_files:
                 work.refuse_escapes(request.fetch_files)
-            place = self._workspace(work, language)
-            names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, place)}
+            names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, work)}
             if language.prepare is not None:
-                await runner.run(language.prepare.format(**names), place, request.compile_timeout)
+                await runner.run(language.prepare.format(**names), work, request.compile_timeout)
             names["source"] = _write_files(request, language, work, names)
             work.hand_over()
             memory = request.memory_limit_MB if self._profile != "2025-06" else -1
@@ -182,10 +181,10 @@ class PythonExecutor:
             ran: CommandResult | None = None
             if language.compile is not None:
                 command = language.compile.format(**names)
-                compiled = await runner.run(command, place, request.compile_timeout, memory_limit_mb=memory)
+                compiled = await runner.run(command, work, request.compile_timeout, memory_limit_mb=memory)
             if compiled is None or (compiled.status == "Finished" and compiled.return_code == 0):
                 command = language.run.format(**names)
-                ran = await runner.run(command, place, request.run_timeout, stdin=request.stdin, memory_limit_mb=memory)
+                ran = await runner.run(command, work, request.run_timeout, stdin=request.stdin, memory_limit_mb=memory)
             fetched: dict[str, str] = {}
             if language.gives_files and request.fetch_files:
                 fetched = await asyncio.to_thread(work.fetch, request.fetch_files, FETCH_LIMIT)
@@ -213,16 +212,14 @@ class PythonExecutor:
                     self._path = _named_python(self._base) + os.pathsep + self._path
         return self._base, self._lock
 
-    def _work_directory(self, confinement: Confinement) -> WorkDirectory:
+    def _work_directory(self, confinement: Confinement, language: Language | None = None) -> WorkDirectory:
+        """Make one, with a minimal environment, without the server's tokens, keys and proxies."""
         private = private_directories() if confinement.namespaces else []
         if private and self._needed is None:
             self._needed = needed_directories(self._path or default_path(), self._env)
         user = next(self._users) if confinement.own_user else None
-        return WorkDirectory(self._room()[0], private, self._needed or [], user)
-
-    def _workspace(self, work: WorkDirectory, language: Language | None = None) -> Workspace:
-        """Return a workspace with a minimal environment, without the server's tokens, keys and proxies."""
-        env = {
+        work = WorkDirectory(self._room()[0], private, self._needed or [], user)
+        work.env = {
             "PATH": self._path or default_path(),
             "HOME": work.home,
             **({} if work.mounts else {"TMPDIR": work.home}),
@@ -231,14 +228,14 @@ class PythonExecutor:
             **(language.env if language else {}),
             **self._env,
         }
-        return Workspace(work.cwd, work.writable, env, work.mounts, self._needed or [], work.user)
+        return work
 
-    async def _libraries(self, request: RunCode, runner: CommandRunner, place: Workspace) -> str:
+    async def _libraries(self, request: RunCode, runner: CommandRunner, work: WorkDirectory) -> str:
         """Find out once which libraries for C++ programs are installed, of those that the real server uses."""
         if request.language != "cpp":
             return ""
         if self._cpp_flags is None:
-            found = await runner.run(_CPP_LIBRARIES, place, 10.0)
+            found = await runner.run(_CPP_LIBRARIES, work, 10.0)
             self._cpp_flags = " ".join((found.stdout or "").split())
         return self._cpp_flags
 

@@ -60,12 +60,8 @@ MOST_LINKS = 40
 """The kernel follows no more in one path."""
 
 
-class EscapeRefusedError(Exception):
-    """Raised for a file name that leads out of the directories of the request."""
-
-
-class TooMuchToFetchError(Exception):
-    """Raised if the requested files are too large."""
+class RefusedError(Exception):
+    """Raised for a file name that leads out of the directories of the request, and for an answer that is too large."""
 
 
 def make_room() -> tuple[str, int]:
@@ -96,9 +92,14 @@ class WorkDirectory:
         whom everything belongs, if it is not the server's.
         """
         self.user = user
+        self.needed = list(needed)
+        """What stays visible beneath the private directories, to be read only."""
+        self.env: dict[str, str] = {}
+        """The environment of the programs."""
         self.outer = tempfile.mkdtemp(prefix="run-", dir=base)
         self._root = self.outer if private else ""
         self.mounts = {point: self.outer + point for point in private}
+        """Its own directory for each of these."""
         for point, directory in self.mounts.items():
             os.mkdir(directory)
             os.chmod(directory, 0o1777 if point == TMP else 0o700)
@@ -179,7 +180,7 @@ class WorkDirectory:
                 continue
             total += os.path.getsize(path)
             if total > limit:
-                raise TooMuchToFetchError(f"the files to fetch are larger than {limit} bytes")
+                raise RefusedError(f"the files to fetch are larger than {limit} bytes")
             found[name] = base64.b64encode(Path(path).read_bytes()).decode("ascii")
         return found
 
@@ -200,7 +201,7 @@ class WorkDirectory:
             if not beneath(path, self._reachable):
                 where = " and ".join(self._reachable) if self._root else "the work directory"
                 logger.warning("refused the file name %r: it leaves %s", name, where)
-                raise EscapeRefusedError(f"refused: the file name {name!r} leaves {where}")
+                raise RefusedError(f"refused: the file name {name!r} leaves {where}")
 
     def _follow_links(self, path: str) -> str:
         """Return where a path leads for programs: what is absolute in a link begins at their root, not at ours."""

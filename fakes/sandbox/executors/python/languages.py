@@ -7,7 +7,7 @@ not found`, in the compile step or the run step as on the real server.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode
@@ -114,16 +114,13 @@ def _scala_object(request: RunCode) -> str:
     return found[1] if found else ""
 
 
-_WORDS: Mapping[str, Callable[[RunCode], str]] = {
-    "class_path": _class_path,
-    "java_class": _java_class,
-    "scala_object": _scala_object,
-}
-
-
 def words(request: RunCode) -> dict[str, str]:
     """Return the placeholders for command lines of the request's language, besides its files."""
-    return {name: make(request) for name, make in _WORDS.items()}
+    return {
+        "class_path": _class_path(request),
+        "java_class": _java_class(request),
+        "scala_object": _scala_object(request),
+    }
 
 
 def written_code(request: RunCode) -> str:

@@ -13,8 +13,8 @@ from typing import IO
 from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
 
 from . import driver as notebook_driver
-from .command import CommandRunner, Workspace
-from .files import WorkDirectory
+from .command import CommandRunner
+from .files import RefusedError, WorkDirectory
 
 WITHOUT_KERNEL = (
     "notebooks need ipykernel, which is missing: install sfusion[jupyter] in the Python that runs the programs"
@@ -26,25 +26,15 @@ SLACK = 10.0
 _CONFIGS = "tmp/sandbox/configs"
 
 
-class TooMuchOutputError(Exception):
-    """Raised if the cells have more output than the answer may have."""
-
-
 class NoKernelError(Exception):
     """Raised if the Python that runs the programs has no ipykernel."""
 
 
-async def run_notebook(
-    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Workspace, limit: int
-) -> RunJupyterAnswer:
+async def run_notebook(request: RunJupyter, runner: CommandRunner, work: WorkDirectory, limit: int) -> RunJupyterAnswer:
     """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
-    work.restore(request.files)
-    shutil.copyfile(notebook_driver.__file__, os.path.join(work.folder, "main.py"))
-    os.makedirs(os.path.join(work.folder, _CONFIGS))
-    _write_config(request, os.path.join(work.folder, _CONFIGS, "input.json"))
-    work.hand_over()
+    _write_files(request, work)
     with tempfile.TemporaryFile(dir=os.path.dirname(work.outer)) as results:
-        driver = await runner.run("exec python main.py", place, request.total_timeout + SLACK, results=results.fileno())
+        driver = await runner.run("exec python main.py", work, request.total_timeout + SLACK, results=results.fileno())
         written = await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""
     if driver.return_code == notebook_driver.NO_KERNEL:
         raise NoKernelError(WITHOUT_KERNEL)
@@ -55,19 +45,17 @@ async def run_notebook(
     return RunJupyterAnswer("Success", "", driver, cells, None, fetched)
 
 
-def _write_config(request: RunJupyter, path: str) -> None:
-    config = {
-        "kernel": request.kernel,
-        "cells": request.cells,
-        "cell_timeout": request.cell_timeout,
-        "total_timeout": request.total_timeout,
-    }
-    Path(path).write_text(json.dumps(config, indent=2), encoding="utf-8")
+def _write_files(request: RunJupyter, work: WorkDirectory) -> None:
+    work.restore(request.files)
+    shutil.copyfile(notebook_driver.__file__, os.path.join(work.folder, "main.py"))
+    os.makedirs(os.path.join(work.folder, _CONFIGS))
+    Path(work.folder, _CONFIGS, "input.json").write_text(request.driver_config(), encoding="utf-8")
+    work.hand_over()
 
 
 def _read_bounded(results: IO[bytes]) -> bytes:
     size = os.fstat(results.fileno()).st_size
     if size > RESULTS_LIMIT:
-        raise TooMuchOutputError(f"the results of the cells are larger than {RESULTS_LIMIT} bytes")
+        raise RefusedError(f"the results of the cells are larger than {RESULTS_LIMIT} bytes")
     results.seek(0)
     return results.read(RESULTS_LIMIT)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Protocol
 
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES, PIPE_BYTES
 
@@ -47,17 +46,31 @@ def decoded(data: bytes) -> str:
         return f"[DecodeError] {exc}"
 
 
-class Capture(Protocol):
-    """The interface of an output stream of a program."""
+class Capture:
+    """An output stream of a program."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        self._loop = loop
+        self._ours, self._theirs = ours, theirs
+        self._held = bytearray()
 
     def fileno(self) -> int:
         """Return the descriptor that the program writes to."""
+        return self._theirs.fileno()
 
     def take(self) -> bytes:
         """Stop reading and return what was kept."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Close the stream; later writes of the program fail."""
+        self._stop()
+        self._ours.close()
+        self._theirs.close()
+
+    def _stop(self) -> None:
+        if self._ours.fileno() >= 0:
+            self._loop.remove_reader(self._ours)
 
 
 def capture(loop: asyncio.AbstractEventLoop) -> Capture:
@@ -65,31 +78,20 @@ def capture(loop: asyncio.AbstractEventLoop) -> Capture:
     return PacketCapture(loop) if as_here() else CountingCapture(loop)
 
 
-class CountingCapture:
+class CountingCapture(Capture):
     """For systems other than Linux: all output counts as one large write."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._ours, self._theirs = socket.socketpair()
+        super().__init__(loop, *socket.socketpair())
         self._ours.setblocking(False)
-        self._held = bytearray()
         self._lost = 0
         loop.add_reader(self._ours, self._read)
-
-    def fileno(self) -> int:
-        return self._theirs.fileno()
 
     def take(self) -> bytes:
         while self._lost < PIPE_BYTES and self._read():
             pass
-        self._loop.remove_reader(self._ours)
+        self._stop()
         return bytes(self._held)
-
-    def close(self) -> None:
-        if self._ours.fileno() >= 0:
-            self._loop.remove_reader(self._ours)
-        self._ours.close()
-        self._theirs.close()
 
     def _read(self) -> bool:
         """Read once; data beyond the limit is lost, and after the same amount again the program must wait."""
@@ -105,14 +107,12 @@ class CountingCapture:
         return bool(data)
 
 
-class PacketCapture:
+class PacketCapture(Capture):
     """For Linux: reads like the real server, packet by packet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
         # Keep the program's end open here, too: it knows the cost of the bytes in between.
-        self._ours, self._theirs = stream_pair()
-        self._held = bytearray()
+        super().__init__(loop, *stream_pair())
         self._reading = True
         self._before = 0
         self._looks = 0
@@ -120,19 +120,11 @@ class PacketCapture:
         self._timer: asyncio.TimerHandle | None = None
         loop.add_reader(self._ours, self._readable)
 
-    def fileno(self) -> int:
-        return self._theirs.fileno()
-
     def take(self) -> bytes:
         while self._reading and bytes_waiting(self._ours):
             self._read(*self._balance())
         self._stop()
         return bytes(self._held)
-
-    def close(self) -> None:
-        self._stop()
-        self._ours.close()
-        self._theirs.close()
 
     def _readable(self) -> None:
         waiting, cost = self._balance()
@@ -227,5 +219,4 @@ class PacketCapture:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._ours.fileno() >= 0:
-            self._loop.remove_reader(self._ours)
+        super()._stop()

@@ -106,7 +106,7 @@ def test_requests_that_are_not_plain_json_are_served(tmp_path: Path) -> None:
     recording = read_recording(tmp_path / "a.jsonl")
     sent = {name.partition("/")[2] for name, answer in recording.answers.items() if answer.status == 200}
     assert {"utf-16", "same-key-twice", "no-type"} <= sent
-    answered = [take for takes in cassette.takes.values() for take in takes if take.crashed is None]
+    answered = [take for takes in cassette.takes.values() for take in takes if isinstance(take, dict)]
     assert len(answered) == len(sent)
 
 
