@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sfusion.harness.search.shrink.tool_config import tool_config
 
 from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt.command import HuntOptions, hunt
 from sfusion.harness.search.shrink.recorded import keep
-from sfusion.harness.search.shrink.reference_tool import GoodTool
+from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests import ROOT
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting
 from tests.proof.mistakes.texts import ExitCodeIgnored
