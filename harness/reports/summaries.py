@@ -59,7 +59,7 @@ def _count(element: ElementTree.Element, counts: Sequence[int], seconds: float) 
 def _add_case(suite: ElementTree.Element, run: RunReport, one: Verdict) -> None:
     share = (run.wall_seconds or 0.0) / max(len(run.verdicts), 1)
     names = {"classname": _clean(run.name), "name": _clean(one.promise)}
-    case = ElementTree.SubElement(suite, "testcase", **names, time=f"{share:.3f}")
+    case = ElementTree.SubElement(suite, "testcase", {**names, "time": f"{share:.3f}"})
     said = f"{one.state}: {one.sentence}"
     if one.failed:  # a promise that could not be judged has not passed
         failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=one.state)

@@ -50,11 +50,8 @@ class OnlyTransientRetried(Promise):
                     break
                 if id(event) in answers:
                     status = event["status"]
-                    if (
-                        attempt_of(event) in results
-                        if status == 200
-                        else 400 <= status <= 500 and status not in _TRANSIENT
-                    ):
+                    refused = 400 <= status <= 500 and status not in _TRANSIENT
+                    if attempt_of(event) in results if status == 200 else refused:
                         answer = event
                         final += status != 200 or call.intent.get("kind") != "ok"
         return self.concluded(wrong, final)

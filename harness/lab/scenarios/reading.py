@@ -186,7 +186,8 @@ def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]) -
 
 def _put(data: Any, key: str, value: Any, where: YamlPlace) -> Path_:
     """Put a value at a dotted key, and return its path."""
-    owner, place = {"": data}, ""
+    owner: Any = [data]
+    place: Any = 0
     parts = key.split(".")
     for part in parts:
         into = owner.setdefault(place, {}) if isinstance(owner, dict) else owner[place]
