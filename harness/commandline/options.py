@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument
 
 from sfusion.harness.commandline.declaring import option
+from sfusion.harness.errors import BadOption
 
 WHERE = "Where to run"
 WRITTEN = "What to write"
@@ -67,3 +70,26 @@ On = Annotated[
 ]
 RAY_ADDRESS = "Running Ray cluster to use; auto is the one on this machine."
 RayAddress = Annotated[str | None, option(RAY_ADDRESS, "HOST:PORT|auto", WHERE, names="--ray-address")]
+
+Headers = Annotated[
+    list[str] | None,
+    option("Header for every request to the real sandbox. Repeatable.", "NAME:VALUE", names="--header"),
+]
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FRAMING = ("connection", "content-length", "transfer-encoding")
+
+
+def read_headers(texts: Iterable[str] | None) -> dict[str, str]:
+    """Parse headers typed as ``Name: value``. Errors do not show the value, which may be a secret."""
+    headers: dict[str, str] = {}
+    for text in texts or ():
+        name, colon, value = (part.strip() for part in text.partition(":"))
+        if not colon or not _HEADER_NAME.fullmatch(name):
+            # Without a colon the whole text may be the secret.
+            raise BadOption("--header takes 'Name: value', such as 'X-Token: abc'; one value has no name or no colon")
+        if name.lower() in _FRAMING:
+            raise BadOption(f"--header {name}: this header frames each request and cannot be set")
+        if not value.isprintable():
+            raise BadOption(f"--header {name}: the value contains characters that a header cannot have")
+        headers[name] = value
+    return headers

@@ -94,5 +94,9 @@ def write_page(run: RunReport) -> None:
 
 def _links(runs: Sequence[RunReport], page: Path) -> dict[str, str]:
     """The address of each run's page, relative to the page with the summary."""
-    pages = {run.name: Path(run.directory, PAGE) for run in runs if run.directory}
-    return {name: quote(Path(relpath(path, page.parent)).as_posix()) for name, path in pages.items()}
+    return {run.name: address(Path(run.directory, PAGE), page) for run in runs if run.directory}
+
+
+def address(file: Path, page: Path) -> str:
+    """Return the address of a file, as a page links to it."""
+    return quote(Path(relpath(file, page.parent)).as_posix())

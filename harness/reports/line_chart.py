@@ -123,13 +123,13 @@ class LineChart:
     def _places(self) -> list[float]:
         count, width = len(self.labels), _WIDTH - _LEFT - _RIGHT - 16
         numbers = self.numbers
-        if count < 2 or numbers is None or numbers[0] == numbers[-1]:
-            shares = [(place + 0.5) / count for place in range(count)] if count < 2 else _even(count)
+        if count < 2:
+            return [_LEFT + 8 + width * 0.5] * count
+        if numbers is None or numbers[0] == numbers[-1]:
+            numbers = range(count)
         elif numbers[0] > 0 and numbers[-1] / numbers[0] >= 4:
-            low, high = math.log(numbers[0]), math.log(numbers[-1])
-            shares = [(math.log(one) - low) / (high - low) for one in numbers]
-        else:
-            shares = [(one - numbers[0]) / (numbers[-1] - numbers[0]) for one in numbers]
+            numbers = [math.log(one) for one in numbers]
+        shares = [(one - numbers[0]) / (numbers[-1] - numbers[0]) for one in numbers]
         return [_LEFT + 8 + width * share for share in shares]
 
     def _x_labels(self, xs: Sequence[float]) -> list[str]:
@@ -186,18 +186,14 @@ def svg_file(charts: Sequence[LineChart]) -> str:
     )
 
 
-def nice_ticks(most: float, wanted: int = 4) -> list[float]:
+def nice_ticks(most: float) -> list[float]:
     """Return round numbers from 0 to at least ``most``."""
     if not most > 0 or not math.isfinite(most):
         return [0.0, 1.0]
-    rough = most / wanted
+    rough = most / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
     return [step * number for number in range(math.ceil(most / step - 1e-9) + 1)]
-
-
-def _even(count: int) -> list[float]:
-    return [place / (count - 1) for place in range(count)]
 
 
 def _short(value: float) -> str:

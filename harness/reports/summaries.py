@@ -36,14 +36,13 @@ def junit(runs: Sequence[RunReport]) -> str:
     totals = [0, 0, 0, 0]
     for run in runs:
         suite = ElementTree.SubElement(top, "testsuite", name=_clean(run.name))
-        cases = [_case(suite, run, one.promise, one.state, one.sentence) for one in run.verdicts]
-        error = 0
+        for one in run.verdicts:
+            _add_case(suite, run, one)
         if run.error:
             case = ElementTree.SubElement(suite, "testcase", classname=_clean(run.name), name="run", time="0")
             ElementTree.SubElement(case, "error", message=_clean(run.error), type="error").text = _clean(run.error)
-            error = 1
-        failures = cases.count(BROKEN) + cases.count(UNKNOWN)
-        counts = [len(cases) + error, failures, error, cases.count(NOT_APPLICABLE)]
+        failures, error = sum(one.failed for one in run.verdicts), int(bool(run.error))
+        counts = [len(run.verdicts) + error, failures, error, len(run.in_state(NOT_APPLICABLE))]
         _count(suite, counts, run.wall_seconds or 0.0)
         totals = [total + count for total, count in zip(totals, counts, strict=True)]
     _count(top, totals, sum(run.wall_seconds or 0.0 for run in runs))
@@ -57,19 +56,16 @@ def _count(element: ElementTree.Element, counts: Sequence[int], seconds: float) 
     element.set("time", f"{seconds:.3f}")
 
 
-def _case(suite: ElementTree.Element, run: RunReport, promise: str, state: str, sentence: str) -> str:
+def _add_case(suite: ElementTree.Element, run: RunReport, one: Verdict) -> None:
     share = (run.wall_seconds or 0.0) / max(len(run.verdicts), 1)
-    case = ElementTree.SubElement(
-        suite, "testcase", classname=_clean(run.name), name=_clean(promise), time=f"{share:.3f}"
-    )
-    if state in (BROKEN, UNKNOWN):  # a promise that could not be judged has not passed
-        failure = ElementTree.SubElement(case, "failure", message=_clean(f"{state}: {sentence}"), type=state)
-        failure.text = _clean(
-            f"{promise} {state}: {sentence}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
-        )
-    elif state == NOT_APPLICABLE:
-        ElementTree.SubElement(case, "skipped", message=_clean(f"not applicable: {sentence}"))
-    return state
+    names = {"classname": _clean(run.name), "name": _clean(one.promise)}
+    case = ElementTree.SubElement(suite, "testcase", {**names, "time": f"{share:.3f}"})
+    said = f"{one.state}: {one.sentence}"
+    if one.failed:  # a promise that could not be judged has not passed
+        failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=one.state)
+        failure.text = _clean(f"{one.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip())
+    elif one.state == NOT_APPLICABLE:
+        ElementTree.SubElement(case, "skipped", message=_clean(f"not applicable: {one.sentence}"))
 
 
 def _clean(text: str) -> str:

@@ -50,14 +50,11 @@ class OnlyTransientRetried(Promise):
                     break
                 if id(event) in answers:
                     status = event["status"]
-                    if attempt_of(event) in results if status == 200 else _is_final(status):
+                    refused = 400 <= status <= 500 and status not in _TRANSIENT
+                    if attempt_of(event) in results if status == 200 else refused:
                         answer = event
                         final += status != 200 or call.intent.get("kind") != "ok"
         return self.concluded(wrong, final)
-
-
-def _is_final(status: int) -> bool:
-    return (400 <= status < 500 or status == 500) and status not in _TRANSIENT
 
 
 class RetriesSpread(Promise):

@@ -122,24 +122,22 @@ def _needs_limiter(event: EventPart) -> bool:
     return event.kind == "resize" or event.target == "limiter"
 
 
+_LEAVES = {"kill": "died", "pause": "paused", "restart": "started"}
+"""What the journal says about a limiter or a worker after an event."""
+
+
 def _shows(event: EventPart, trace: Event, scenario: Scenario) -> bool:
     """Is this what the event leaves in the journal?"""
     name, source, target = str(trace["event"]), str(trace["source"]), str(event.target)
     mine = trace.get("worker") in event.workers(scenario.cluster.workers)
     here = target == "sandbox" or trace.get("sandbox", "sandbox-1") == target
+    if target == "limiter":
+        return name == f"limiter_{_LEAVES[event.kind]}"
     match event.kind:
-        case "kill" if target == "limiter":
-            return name == "limiter_died"
-        case "kill":
-            return name == "worker_died" and (mine or target == "driver")
-        case "pause" if target == "limiter":
-            return name == "limiter_paused"
-        case "pause":
-            return name == "worker_paused" and mine
+        case "kill" | "pause":
+            return name == f"worker_{_LEAVES[event.kind]}" and (mine or target == "driver")
         case "cut_off":
             return name == "cut_off" and mine
-        case "restart" if target == "limiter":
-            return name == "limiter_started"
         case "restart":
             return name in ("restart", "container_started")
         case "crash" | "wedge":

@@ -43,11 +43,11 @@ class Drawing:
     def happens(self, share: float) -> bool:
         return self.random.random() < share
 
-    def wants(self, drawn: Drawn, share: float = 1.0) -> bool:
-        """Has the case what is drawn so? ``share`` applies where the declaration states none."""
+    def wants(self, drawn: Drawn) -> bool:
+        """Has the case what is drawn so?"""
         if drawn.when and not self.has(*drawn.when):
             return False
-        return self.happens(share if drawn.share is None else drawn.share)
+        return self.happens(1.0 if drawn.share is None else drawn.share)
 
     def one(self, *values: Any) -> Any:
         return self.random.choice(values)

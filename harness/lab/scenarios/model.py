@@ -291,12 +291,12 @@ class Scenario(ScenarioPart):
     def with_real_programs(self) -> Scenario:
         """Return the scenario with programs that really run."""
 
-        def real(programs: list[ProgramPart]) -> Data:
-            return {"programs": [part.model_copy(update={"real": True}) for part in programs]}
+        def real(programs: list[ProgramPart]) -> list[ProgramPart]:
+            return [part.model_copy(update={"real": True}) for part in programs]
 
         if self.load is not None:
-            load = self.load.model_copy(update={"program": real(self.load.program)["programs"]})
+            load = self.load.model_copy(update={"program": real(self.load.program)})
             return self.model_copy(update={"load": load})
         assert self.rollouts is not None
-        turns = [turn.model_copy(update=real(turn.programs)) for turn in self.rollouts.turns]
+        turns = [turn.model_copy(update={"programs": real(turn.programs)}) for turn in self.rollouts.turns]
         return self.model_copy(update={"rollouts": self.rollouts.model_copy(update={"turns": turns})})

@@ -79,17 +79,7 @@ class ProgramPart(ScenarioPart):
         text = " ".join(f"{key}={_hint(value)}" for key, value in given.items() if value)
         prints, early, errors = map(fill, (prints, early, errors))
         comment = "//" if self.language in _SLASHES else "#"
-        body = self.code or ""
-        if self.real and not body:
-            body = _python_source(
-                seconds=seconds,
-                early=early,
-                prints=prints,
-                errors=errors,
-                exit=self.exit,
-                raises=self.raises,
-                memory=self.memory,
-            )
+        body = self.code or (self._python_source(seconds, early, prints, errors) if self.real else "")
         if self.repeated:  # several repeated programs are told apart
             name = f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
         code = f"{comment} sfusion:call={name} {text}".rstrip() + "\n" + body
@@ -102,6 +92,30 @@ class ProgramPart(ScenarioPart):
             arguments = self.arguments
         mark = name if self.repeated else None
         return PreparedCall(call, mark, arguments, seconds, prints, early, errors, self)
+
+    def _python_source(self, seconds: float, early: str, prints: str, errors: str) -> str:
+        """Return the code: early output, memory, time, output, then how it ends."""
+        lines = ["import builtins, os, sys, time"]
+        if early:
+            lines += [f"sys.stdout.write({_literal(early)})", "sys.stdout.flush()"]
+        if self.memory:
+            lines.append(f"needed = bytearray({self.memory} << 20)")
+        if seconds:
+            lines.append(f"time.sleep({seconds!r})")
+        if errors:
+            lines += [f"sys.stderr.write({_literal(errors)})", "sys.stderr.flush()"]
+        if prints:
+            lines += [f"sys.stdout.write({_literal(prints)})", "sys.stdout.flush()"]
+        if self.raises:
+            name, _, words = self.raises.partition(": ")
+            # An unknown exception is defined on the spot: what counts is the last line of the traceback.
+            lines.append(f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})")
+            lines.append(f"raise known({words!r})" if words else "raise known")
+        elif self.exit < 0:
+            lines.append(f"os.kill(os.getpid(), {-self.exit})")
+        elif self.exit:
+            lines.append(f"sys.exit({self.exit})")
+        return "\n".join(lines) + "\n"
 
     def needs_fake(self, language: str) -> str | None:
         """Return why a real sandbox cannot run this, or None; ``language`` is the tool's default."""
@@ -216,9 +230,8 @@ class PreparedCall:
             return {"kind": "bad_arguments"}
         if part.code is not None:
             return {"kind": "real"}
-        if part.sandbox_error:
-            return {"kind": "sandbox_error"}
-        if part.compile_exit == 127:  # the shell's word for a missing compiler, which is not the program's fault
+        # 127 is the shell's word for a missing compiler, which is not the program's fault.
+        if part.sandbox_error or part.compile_exit == 127:
             return {"kind": "sandbox_error"}
         if part.compile_exit:
             return {"kind": "compile_error", **_shown("errors", part.compile_errors)}
@@ -251,31 +264,6 @@ def _shown(key: str, text: str) -> dict[str, str]:
 
 def _hint(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else str(value)
-
-
-def _python_source(*, seconds: float, early: str, prints: str, errors: str, exit: int, raises: str, memory: int) -> str:
-    """Return the code: early output, memory, time, output, then how it ends."""
-    lines = ["import builtins, os, sys, time"]
-    if early:
-        lines += [f"sys.stdout.write({_literal(early)})", "sys.stdout.flush()"]
-    if memory:
-        lines.append(f"needed = bytearray({memory} << 20)")
-    if seconds:
-        lines.append(f"time.sleep({seconds!r})")
-    if errors:
-        lines += [f"sys.stderr.write({_literal(errors)})", "sys.stderr.flush()"]
-    if prints:
-        lines += [f"sys.stdout.write({_literal(prints)})", "sys.stdout.flush()"]
-    if raises:
-        name, _, words = raises.partition(": ")
-        # An unknown exception is defined on the spot: what counts is the last line of the traceback.
-        lines.append(f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})")
-        lines.append(f"raise known({words!r})" if words else "raise known")
-    elif exit < 0:
-        lines.append(f"os.kill(os.getpid(), {-exit})")
-    elif exit:
-        lines.append(f"sys.exit({exit})")
-    return "\n".join(lines) + "\n"
 
 
 def _literal(text: str) -> str:

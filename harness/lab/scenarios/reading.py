@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import typing
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -77,8 +78,7 @@ def vary(scenario: Scenario, values: Mapping[str, Any], option: str = "--vary") 
         first, _, rest = key.partition(".")
         if first == "tools" and isinstance(data.get("tools"), list) and rest and not rest[0].isdecimal():
             key = f"tools.0.config.{rest}"
-        _put(data, key, copy.deepcopy(value), where)
-        places[tuple(int(part) if part.isdecimal() else part for part in key.split("."))] = where
+        places[_put(data, key, copy.deepcopy(value), where)] = where
     return _validated(Marked(data, places), scenario.cell)
 
 
@@ -160,9 +160,7 @@ def _cells(marked: Marked) -> list[Scenario]:
         if len(set(labels)) != len(labels):
             raise ScenarioError([f"{where}: matrix.{key} has the same value twice"])
         axes.append([(str(key), str(label), value, where) for label, value in named])
-    count = 1
-    for axis in axes:
-        count *= len(axis)
+    count = math.prod(map(len, axes))
     if count > _MAX_CELLS:
         raise ScenarioError([f"{place}: the matrix has {count:,} cells; at most {_MAX_CELLS:,} are allowed"])
     if (values := count * len(marked.places)) > _MAX_VALUES:
@@ -179,34 +177,29 @@ def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]) -
     data = copy.deepcopy(marked.data)
     put: dict[Path_, YamlPlace] = {}
     for key, _, value, where in choice:
-        _put(data, key, value, where)
-        put[tuple(int(part) if part.isdecimal() else part for part in key.split("."))] = where
+        put[_put(data, key, value, where)] = where
     places = _without(marked.places, put) | put
     # Keys are shown by their last part: nodes=2 for cluster.nodes=2.
     label = ",".join(f"{key.rpartition('.')[2]}={label}" for key, label, _, _ in choice)
     return Marked(data, places, marked.text), label
 
 
-def _put(data: Any, key: str, value: Any, where: YamlPlace) -> None:
-    *parents, last = key.split(".")
-    into = data
-    for part in parents:
+def _put(data: Any, key: str, value: Any, where: YamlPlace) -> Path_:
+    """Put a value at a dotted key, and return its path."""
+    owner: Any = [data]
+    place: Any = 0
+    parts = key.split(".")
+    for part in parts:
+        into = owner.setdefault(place, {}) if isinstance(owner, dict) else owner[place]
         if isinstance(into, list) and part.isdecimal() and int(part) < len(into):
-            into = into[int(part)]
+            owner, place = into, int(part)
         elif isinstance(into, dict):
-            into = into.setdefault(part, {})
+            owner, place = into, part
         else:
-            raise ScenarioError([f"{where}: {key!r} does not exist: there is no {part!r} in {_kind(into)}"])
-    if isinstance(into, list) and last.isdecimal() and int(last) < len(into):
-        into[int(last)] = value
-    elif isinstance(into, dict):
-        into[last] = value
-    else:
-        raise ScenarioError([f"{where}: {key!r} does not exist: there is no {last!r} in {_kind(into)}"])
-
-
-def _kind(value: Any) -> str:
-    return f"a list of {len(value)}" if isinstance(value, list) else repr(value)
+            found = f"a list of {len(into)}" if isinstance(into, list) else repr(into)
+            raise ScenarioError([f"{where}: {key!r} does not exist: there is no {part!r} in {found}"])
+    owner[place] = value
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def _label(value: Any) -> str:

@@ -27,9 +27,8 @@ from sfusion.fakes.sandbox import EXECUTORS, PROFILES
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
-from sfusion.harness.commandline.headers import Headers, read_headers
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
-from sfusion.harness.commandline.options import Force, Json, Keyword, Summary
+from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, Summary, read_headers
 from sfusion.harness.real.drift import (
     ServerAnswers,
     as_json,

@@ -15,17 +15,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import is_stdout, text_stream, write_json
 from sfusion.harness.commandline.options import Html, Json, Out, Seed
-from sfusion.harness.lab.runs import write_run
+from sfusion.harness.lab.journal import PAGE
+from sfusion.harness.lab.runs import RunResult, write_run
 from sfusion.harness.lab.worlds.ray_cluster import open_cluster
 from sfusion.harness.reports import Reports, RunReport, write_page
+from sfusion.harness.reports import html as pages
+from sfusion.harness.reports.files import address
 from sfusion.harness.reports.run_report import duration
-from sfusion.harness.search.chaos.page import render_page
 from sfusion.harness.search.chaos.rounds import Round, play_rounds
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
@@ -83,6 +86,19 @@ def _write_reports(rounds: Sequence[Round], seed: int, nodes: int, reports: Repo
         page = render_page(rounds, _headline(rounds), reports.out, reports.html)
         write_file(reports.html, page)
     write_json(reports.json, {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]})
+
+
+def render_page(rounds: Sequence[Round], sentence: str, out: Path | None, page: Path) -> str:
+    """Return the page, a row for each round; with ``out``, rounds link to the reports of their runs."""
+
+    def link(result: RunResult) -> str:
+        return "" if out is None else address(out / result.task.folder / PAGE, page)
+
+    rows = [
+        (one, f"{one.moved} of {max(map(Counter.total, one.outcomes))}", link(one.real), link(one.sims[0]))
+        for one in rounds
+    ]
+    return pages.render_page("chaos.html.j2", headline=sentence, rounds=rows)
 
 
 def _counts(rounds: Sequence[Round]) -> str:

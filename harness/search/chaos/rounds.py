@@ -11,12 +11,13 @@ from typing import Any
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.promises.permits import count_in_flight
 from sfusion.harness.lab.promises.story import Story, attempt_of
-from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, Verdict
+from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
 from sfusion.harness.lab.runs import RunResult, Task, run_one
 from sfusion.harness.lab.scenarios.events import EventPart
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.search.chaos.plan import LEASE, plan_round
+from sfusion_tools.record import ENDINGS
 from sfusion_tools.wording import counted
 
 _START_SECONDS = 300.0
@@ -75,7 +76,7 @@ class Round:
     @property
     def disagreements(self) -> list[str]:
         """Say which promises reality judges differently from sim, whatever the schedule."""
-        real, *sims = (_states(result.verdicts) for result in (self.real, *self.sims))
+        real, *sims = ({one.promise: one.state for one in result.verdicts} for result in (self.real, *self.sims))
         names = [name for name in real | sims[0] if name != EVERYTHING_TOOK_EFFECT]
         found = [(name, real.get(name, "none"), [one.get(name, "none") for one in sims]) for name in names]
         return [f"{name}: ray {left}, sim {right[0]}" for name, left, right in found if left not in right]
@@ -137,20 +138,13 @@ def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: 
         yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
 
 
-def _states(verdicts: list[Verdict]) -> dict[str, str]:
-    return {verdict.promise: verdict.state for verdict in verdicts}
-
-
 def _moved(one: Counter[str], other: Counter[str]) -> int:
     return max((one - other).total(), (other - one).total())
 
 
 def _outcomes(result: RunResult) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for event in result.journal.events:
-        if event["source"] == "world" and event["event"] in ("returned", "cancelled", "lost"):
-            found[event.get("outcome") or event["event"]] += 1
-    return found
+    ends = [one for one in result.journal.events if one["source"] == "world" and one["event"] in ENDINGS]
+    return Counter(one.get("outcome") or one["event"] for one in ends)
 
 
 def _sentence(event: EventPart) -> str:
@@ -174,7 +168,7 @@ def count_at_sandbox(journal: Journal, lease: float) -> SandboxCount:
         returned = call.returned or {}
         if returned.get("outcome") in ("ok", "program_error") and not done:
             problems.append(f"{call.call} returned {returned['outcome']}, but the sandbox never ran it to its end")
-    twice = [call for call, count in _endings(journal).items() if count > 1]
+    twice = [one.call for one in story.calls.values() if len(one.endings) > 1]
     if twice:
         problems.append(f"{counted(len(twice), 'call')} ended more than once, first {twice[0]}")
     return SandboxCount(found.peak, problems)
@@ -182,11 +176,6 @@ def count_at_sandbox(journal: Journal, lease: float) -> SandboxCount:
 
 def _is_lost(answer: Event) -> bool:
     return answer["event"] == "unanswered" or bool(answer.get("client_gone")) or answer["status"] != 200
-
-
-def _endings(journal: Journal) -> Counter[str]:
-    ends = ("returned", "cancelled", "lost")
-    return Counter(one["call"] for one in journal.events if one["source"] == "world" and one["event"] in ends)
 
 
 def _steps(journal: Journal, lease: float) -> list[tuple[str, Any, Event]]:

@@ -61,7 +61,12 @@ class _Expectation:
 
     def misleading(self) -> list[str]:
         """Return promises that would misjudge this case."""
-        found = self._misleading()
+        # At the sandbox, a call that waits for its turn or its connection looks like one that waits for a permit.
+        clear = {one.kind for one in self._actions} <= {"status"} and not self._paces and not self.scenario.events
+        found = [] if self.scenario.own_config is not None or clear else ["no_permit_while_backing_off"]
+        if any(action.lies for action in self._actions):
+            # The sandbox says something else than what the program did, and no tool can know better.
+            found = ["text_is_truthful", "infra_never_scored", "partial_output_kept", "no_permit_while_backing_off"]
         if self._leases_are_short:
             found.append("no_permit_leaked")
         dead = [event.seconds or math.inf for event in self.scenario.events if event.kill == "limiter"]
@@ -70,15 +75,6 @@ class _Expectation:
         if self.scenario.own_config is None and any(isinstance(model, Queue) for model in self._models):
             found.append("in_flight_within_limit")  # the sandbox keeps requests in its queue whose clients have left
         return found
-
-    def _misleading(self) -> list[str]:
-        if any(action.lies for rule in self._rules for action in rule.what):
-            # The sandbox says something else than what the program did, and no tool can know better.
-            return ["text_is_truthful", "infra_never_scored", "partial_output_kept", "no_permit_while_backing_off"]
-        # At the sandbox, a call that waits for its turn or its connection looks like one that waits for a permit.
-        kinds = {action.kind for rule in self._rules for action in rule.what}
-        clear = kinds <= {"status"} and not self._paces and not self.scenario.events
-        return [] if self.scenario.own_config is not None or clear else ["no_permit_while_backing_off"]
 
     def stated(self) -> list[Any]:
         scenario = self.scenario
@@ -101,9 +97,9 @@ class _Expectation:
         if (rate := self._throughput) is not None:
             found.append({"throughput_at_least": rate})
         known = not self._rules and self._is_unbounded and self._failures is not None
-        if scenario.events and known and self._all_give_results:
+        if scenario.events and scenario.load is not None and known and set(self._intents) <= PROGRAM_OUTCOMES:
             found.append({"recovers_within": self._longest_silence})
-        longest = self._value("max_output_chars") if self._number("max_output_chars") is not None else 100_000
+        longest = self._value("max_output_chars", 100_000)
         found.append({"output_bounded": int(max(longest, 1000) + 1000)})
         return found
 
@@ -132,12 +128,9 @@ class _Expectation:
 
     @cached_property
     def _attempt(self) -> float:
-        compiling = any(part.language in COMPILED for part in self.scenario.programs)
-        return (
-            self._longest_timeout
-            + compiling * self._value("compile_timeout", 10.0)
-            + self._value("transport_margin", 30.0)
-        )
+        compiles = any(part.language in COMPILED for part in self.scenario.programs)
+        compiling = self._value("compile_timeout", 10.0) if compiles else 0.0
+        return self._longest_timeout + compiling + self._value("transport_margin", 30.0)
 
     @cached_property
     def _deadline(self) -> float:
@@ -168,8 +161,7 @@ class _Expectation:
         per_attempt = self._attempt + 2 * self._value("permit_lease", 30.0) * self._is_shaken
         turns = math.ceil(self._callers / self._limit) if self._limit != math.inf else 0
         attempts = self._value("max_attempts", 6.0) if self._reasons_to_retry else 1.0
-        paced = self._paces * self._callers
-        return turns * per_attempt * attempts + paced * attempts + self._disturbed + 5.0
+        return turns * per_attempt * attempts + self._paces * self._callers * attempts + self._disturbed + 5.0
 
     @cached_property
     def _paces(self) -> float:
@@ -191,26 +183,21 @@ class _Expectation:
     @cached_property
     def _longest_silence(self) -> float:
         """How long nothing at all may happen."""
-        if self.scenario.own_config is not None and self._all_succeed:
+        must_succeed = self.scenario.load is not None and self._failures == frozenset()
+        if self.scenario.own_config is not None and must_succeed and not self._is_shaken:
             return self._longest_pause
         engine = 120.0 if self.scenario.rollouts is not None and self.scenario.rollouts.faults else 5.0
         lease = 2 * self._value("permit_lease", 30.0)
         return self._deadline + lease + self._disturbed + self._thinking + engine + 10 * self._paces
 
     @cached_property
-    def _all_succeed(self) -> bool:
-        """Must every call of a load get its result, with all permits where they belong?"""
-        return self.scenario.load is not None and self._failures == frozenset() and not self._is_shaken
-
-    @cached_property
     def _longest_pause(self) -> float:
         """How long our own tool may be silent where every call gets its result: an attempt, and the wait after it."""
-        actions = [action for rule in self._rules for action in rule.what]
         attempt = max(min(part.seconds.longest, self._longest_timeout) for part in self.scenario.programs)
         attempt += max(self._one_is_slow, sum(rule.longest_delay for rule in self._rules))
-        if any(action.kind == "hang" for action in actions):
+        if any(action.kind == "hang" for action in self._actions):
             attempt += self._attempt
-        wait = self._value("backoff_cap") + max((one.asked_wait for one in actions), default=0.0)
+        wait = self._value("backoff_cap") + max((one.asked_wait for one in self._actions), default=0.0)
         network = 20 * self.scenario.cluster.link.delay.longest
         return attempt + wait + self._thinking + 10 * self._paces + network + 5.0
 
@@ -245,6 +232,10 @@ class _Expectation:
         return [rule for part in self.scenario.sandbox.settings for rule in part.faults]
 
     @cached_property
+    def _actions(self) -> list[Any]:
+        return [action for rule in self._rules for action in rule.what]
+
+    @cached_property
     def _models(self) -> list[Any]:
         return [part.model for part in self.scenario.sandbox.settings]
 
@@ -277,11 +268,10 @@ class _Expectation:
                 return 0.0
             if not part.faults and not isinstance(part.model, Queue | Quota):
                 continue
-            plain_rules = [rule for rule in part.faults if not rule.phase]
-            delays = [rule.longest_delay for rule in plain_rules if all(one.kind == "delay" for one in rule.what)]
-            if len(delays) != len(part.faults) or not all(delays) or (isinstance(part.model, Quota)):
-                return 0.0
-            if isinstance(part.model, Queue) and part.model.waiting is not None:
+            delays = [rule.longest_delay for rule in part.faults]
+            only = all(not rule.phase and all(one.kind == "delay" for one in rule.what) for rule in part.faults)
+            refuses = isinstance(part.model, Quota) or getattr(part.model, "waiting", None) is not None
+            if refuses or not only or not all(delays):
                 return 0.0
             # Before anything is known about it, all that is in flight may be queued there.
             width = min(self._limit, self._callers)
@@ -324,10 +314,6 @@ class _Expectation:
         return Counter(workload.prepare(number).intent(scenario.default_timeout)["kind"] for number in numbers)
 
     @cached_property
-    def _all_give_results(self) -> bool:
-        return set(self._intents) <= PROGRAM_OUTCOMES and self.scenario.rollouts is None
-
-    @cached_property
     def _outcomes(self) -> dict[str, Any] | None:
         """Return which outcomes may occur, with their numbers if these are known."""
         scenario, own = self.scenario, self._intents
@@ -356,7 +342,7 @@ class _Expectation:
         if self._value("max_response_mb", 16.0) < 1 or self._longest_wait > 500 or self._leases_are_short:
             return None
         if not self._survives and not self._one_is_slow:
-            found |= {one.value for rule in self._rules for action in rule.what for one in action.may_end()}
+            found |= {one.value for action in self._actions for one in action.may_end()}
             attempts = int(self._value("max_attempts", 1.0))
             if found and not self._in_time(attempts, waits=8.0 * attempts):
                 found.add("transport_timeout")  # its deadline ends the last attempt
@@ -422,10 +408,10 @@ class _Expectation:
             return None  # a lone call may well be sent to the slow one
         if not slow and any(not rule.is_harmless for rule in self._rules):
             return None
+        if not set(self._intents) <= {"ok", "program_error"}:
+            return None
         workload = Workload.of(scenario, 1.0)
         calls = [workload.prepare(number) for number in range(1, load.calls + 1)]
-        if any(call.intent(scenario.default_timeout)["kind"] not in ("ok", "program_error") for call in calls):
-            return None
         link = 4 * scenario.cluster.link.delay.longest
         added = sum(rule.longest_delay for rule in scenario.sandbox.faults)
         work = [call.seconds + workload.think(number) + added + link for number, call in enumerate(calls, 1)]
@@ -439,7 +425,7 @@ class _Expectation:
         return _rate(len(calls), max(sum(work) / width, paced) + max(work) + self._paces + 0.3)
 
 
-def _rate(calls: int, seconds: float) -> float | None:
+def _rate(calls: int, seconds: float) -> float:
     return round(0.85 * calls / seconds, 3)
 
 

@@ -21,7 +21,7 @@ from sfusion_tools.wording import counted
 _STATES = ("held", "broken", "unknown", "not_applicable")
 _EVENTS = (
     "worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_started", "cancelled", "lost", "rollout_ended",
-    "rollout_lost", "broken_off", "stuck",
+    "rollout_lost", "broken_off",
 )  # fmt: skip
 _WIDTH, _HEIGHT = 600.0, 120.0
 _EVERY = 10.0
@@ -41,7 +41,7 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
         if not tally.strikes[kind, phase]
     ]
     never += [f"outcome {one.value}" for one in Outcome if not tally.outcomes[one.value]]
-    never += [f"event {name}" for name in _EVENTS if not tally.events[name] and name != "stuck"]
+    never += [f"event {name}" for name in _EVENTS if not tally.events[name]]
     never += [f"a verdict held on {name}" for name, counts in promises if not counts[0]]
     return render_page(
         "hunt.html.j2",
@@ -99,20 +99,15 @@ class HuntReporter(ProgressReporter):
 
     def batch_ended(self, hunt: Hunt, played: int, done: int) -> None:
         """Show the state after a batch; ``played`` cases were played by this command, ``done`` is its progress."""
-        note = self._note(hunt, played)
+        new, rate = len(hunt.covered) - self._behaviours, played / max(self.seconds, 1e-9)
+        findings = counted(len(hunt.found), "finding")
+        note = f"{rate:.1f} cases/s  {len(hunt.covered):,} behaviours (+{new})  {findings}"
         now = self._clock()
         line = ""
         if now - self._last >= _EVERY:
             self._last, line = now, f"{hunt.tally.cases:>6} cases  {note}"
         self.progress(done, note, line=line)
         self._behaviours = len(hunt.covered)
-
-    def _note(self, hunt: Hunt, played: int) -> str:
-        new = len(hunt.covered) - self._behaviours
-        return (
-            f"{played / max(self.seconds, 1e-9):.1f} cases/s  {len(hunt.covered):,} behaviours (+{new})  "
-            f"{counted(len(hunt.found), 'finding')}"
-        )
 
     def found(self, one: Found) -> None:
         """Show a finding as soon as it is made."""

@@ -276,23 +276,12 @@ def other_seeds(data: Data, count: int) -> Iterator[Data]:
             yield from ({**data, "schedule": {**schedule, key: schedule[key] + more}} for more in range(1, count + 1))
 
 
-def _reductions() -> Iterator[Reduction]:
-    """Yield what makes runs shorter first, and the number of calls before their length; then every other field."""
-    first: tuple[str | Reduction, ...] = (
-        "promises",
-        "schedule",
-        size,
-        "rollouts",
-        limit,
-        size,
-        "cluster",
-        one_worker_struck,
-        "events",
-        "sandbox",
-    )
-    for one in (*first, *(name for name in Scenario.model_fields if name not in first)):
-        yield partial(_part, one) if isinstance(one, str) else one
-
-
-REDUCTIONS = tuple(_reductions())
+_FIRST: tuple[str | Reduction, ...] = (
+    "promises", "schedule", size, "rollouts", limit, size, "cluster", one_worker_struck, "events", "sandbox",
+)  # fmt: skip
+"""What makes runs shorter first, and the number of calls before their length."""
+_OTHERS = (name for name in Scenario.model_fields if name not in _FIRST)
+REDUCTIONS: tuple[Reduction, ...] = tuple(
+    partial(_part, one) if isinstance(one, str) else one for one in (*_FIRST, *_OTHERS)
+)
 """In the order in which they are tried."""

@@ -23,7 +23,7 @@ from typer import Argument
 from sfusion.fakes.faults import load_rules
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.headers import Headers, read_headers
+from sfusion.harness.commandline.options import Headers, read_headers
 from sfusion.harness.serving.server_options import (
     EventLog,
     Model,

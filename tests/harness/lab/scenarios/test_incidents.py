@@ -11,10 +11,10 @@ import pytest
 from sfusion.harness.lab.promises import Verdict, judge
 from sfusion.harness.lab.scenarios import Scenario, bundled_folder, read_scenarios
 from sfusion.harness.lab.scenarios.library import in_folder
-from sfusion.harness.lab.scenarios.tables import updated
 from sfusion.harness.lab.worlds import sim, worker_rollouts
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutLimits
 from tests import ROOT
+from tests.docs.tables import updated
 from tests.harness.lab.scenarios import reported_tools as reported
 from tests.harness.lab.scenarios.test_own_tools import SCHEMA
 
@@ -204,7 +204,7 @@ def _changed(value: Any, change: Any) -> Any:
 
 def test_the_page_lists_every_incident() -> None:
     page = (ROOT / "docs" / "incidents.md").read_text()
-    command = "python -m sfusion.harness.lab.scenarios.tables docs/incidents.md"
+    command = "python -m tests.docs.tables docs/incidents.md"
     assert updated(page) == page, f"update it: {command}"
     assert "\n| `poisoned-call` | [PrimeIntellect-ai/verifiers#1622](https://github.com/" in page
 

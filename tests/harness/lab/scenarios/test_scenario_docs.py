@@ -10,9 +10,9 @@ import pytest
 from sfusion.harness.lab.runs import run_one
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import parse_scenarios, scenario_files
-from sfusion.harness.lab.scenarios.tables import tables, updated
 from sfusion.harness.lab.worlds import sim
 from tests import ROOT
+from tests.docs.tables import tables, updated
 from tests.harness.lab.runs.test_determinism import STORMY
 
 DOCS = ROOT / "docs"
@@ -26,9 +26,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("heading", tables())
 def test_the_tables_match_the_models(heading: str) -> None:
-    assert tables()[heading] in SCENARIOS, (
-        "update them: python -m sfusion.harness.lab.scenarios.tables docs/scenarios.md"
-    )
+    assert tables()[heading] in SCENARIOS, "update them: python -m tests.docs.tables docs/scenarios.md"
 
 
 def test_the_command_for_updating_the_tables_changes_nothing_else() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.runs import RunResult, Task, run_one
-from sfusion.harness.search.chaos.page import render_page
+from sfusion.harness.search.chaos.command import render_page
 from sfusion.harness.search.chaos.plan import LEASE, plan_round
 from sfusion.harness.search.chaos.rounds import Round, SandboxCount, count_at_sandbox
 from tests.harness.lab.promises.scenes import scene

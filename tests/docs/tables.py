@@ -1,6 +1,6 @@
 """The tables of docs/scenarios.md and docs/incidents.md, made from the models and from the bundled scenarios.
 
-``python -m sfusion.harness.lab.scenarios.tables docs/scenarios.md`` updates a page; a test compares them with it.
+``python -m tests.docs.tables docs/scenarios.md`` updates a page; a test compares them with it.
 """
 
 from __future__ import annotations
