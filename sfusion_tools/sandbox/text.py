@@ -17,6 +17,12 @@ _ESCAPES = re.compile(
 )
 _LONG = FULL_PIPE_BYTES // 4
 """A text of fewer characters is far from any limit in bytes."""
+# How messages begin; rollout dumps hold nothing else about a call, so ``sfusion look`` finds it by these.
+REFUSED = "The call was refused and nothing was run: "
+FAILED = "This is not output of a program: the sandbox failed, not your code ("
+STOPPED, TIMED_OUT = "[The program was stopped after ", "[The program timed out after "
+NOT_COMPILED = "[The program did not compile"
+SIGNALLED, EXITED = "[The program was ended by signal ", "[The program exited with code "
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -65,16 +71,16 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
         if size >= FULL_PIPE_BYTES:
             return (
-                f"[The program was stopped after {timeout:g} s. It had printed {size:,} bytes, more than the sandbox "
+                f"{STOPPED}{timeout:g} s. It had printed {size:,} bytes, more than the sandbox "
                 "reads while a program runs: it was probably blocked on its output, not slow.]"
             )
         kept = "the output above is what it printed until then" if printed else "it had printed nothing"
-        return f"[The program timed out after {timeout:g} s; {kept}.]"
+        return f"{TIMED_OUT}{timeout:g} s; {kept}.]"
     if result.outcome is Outcome.COMPILE_ERROR:
-        return f"[The program did not compile{': ' + result.message if result.message else ''}.]"
+        return f"{NOT_COMPILED}{': ' + result.message if result.message else ''}.]"
     if result.outcome is Outcome.PROGRAM_ERROR and not plain(result.stderr).strip():
         code = result.return_code if result.return_code is not None else 1
-        return f"[The program was ended by signal {-code}.]" if code < 0 else f"[The program exited with code {code}.]"
+        return f"{SIGNALLED}{-code}.]" if code < 0 else f"{EXITED}{code}.]"
     if size == PIPE_BYTES:
         return f"[The sandbox may have cut the output at {PIPE_BYTES:,} bytes.]"
     return ""
@@ -92,7 +98,7 @@ _FAILURES = {
 
 def _failure(result: CallResult, tool: str) -> str:
     if result.outcome is Outcome.BAD_ARGUMENTS:
-        return f"[{tool}] The call was refused and nothing was run: {_short(result.message)}"
+        return f"[{tool}] {REFUSED}{_short(result.message)}"
     ran = "The code may have run, but its output is lost." if result.possible_executions else "The code did not run."
     why = f"{result.outcome.value}: {_FAILURES[result.outcome]}"
     # Addresses and gateway messages belong in the log. A sandbox's own message may help the model change its call.
@@ -100,7 +106,7 @@ def _failure(result: CallResult, tool: str) -> str:
         why = f"{why}, {_short(result.message)}"
     if result.out_of_time is not None:
         why = f"{why}; a call may take {result.out_of_time:g} s"
-    return f"[{tool}] This is not output of a program: the sandbox failed, not your code ({why}). {ran}"
+    return f"[{tool}] {FAILED}{why}). {ran}"
 
 
 def _short(message: str) -> str:

@@ -27,17 +27,20 @@ PURE = (
     "sfusion.fakes.faults",
     "sfusion.harness.lab.figures",
     "sfusion.harness.lab.promises",
+    "sfusion.harness.lab.runs",
+    "sfusion.harness.lab.scenarios",
     "sfusion.harness.reports",
+    "sfusion.harness.search",
     "sfusion.harness.studies",
 )
 """Beside that, pydantic, and what pages and terminals are rendered with."""
 DECLARED_SHELLS = (
     "sfusion_tools.limiter.ray_actor",
     "sfusion_tools.limiter.record",  # the limiter's record in the cluster
-    "sfusion.harness.studies.history",
+    "sfusion.harness.search.chaos",  # plays on a Ray cluster
+    "sfusion.harness.search.shrink.reference_tool",
     "sfusion.harness.studies.learn.check",  # runs what was learned
     "sfusion.harness.studies.learn.draft",  # writes the fields of scenarios as these declare
-    "sfusion.harness.studies.sweep",
 )
 
 SHELL = "sfusion_tools.sandbox.public_transport"

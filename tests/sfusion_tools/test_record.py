@@ -25,6 +25,22 @@ NGINX = '10.0.0.7 - - [10/Oct/2025:13:55:36 +0000] "POST /run_code HTTP/1.1" {st
 UVICORN = 'INFO:     10.0.0.7:5 - "POST /run_code HTTP/1.1" {status} X'
 
 
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (None, Outcome.UNREACHABLE),
+        (200, None),
+        (404, Outcome.BAD_RESPONSE),
+        (429, Outcome.THROTTLED),
+        (499, Outcome.CANCELLED),
+        (500, Outcome.SANDBOX_ERROR),
+        (503, Outcome.SANDBOX_ERROR),
+    ],
+)
+def test_the_table_of_statuses(status: int | None, outcome: Outcome | None) -> None:
+    assert Outcome.of_status(status) is outcome
+
+
 def events(status: int | None, **more: Any) -> list[dict[str, Any]]:
     base = {"source": "server", "call": "c1", "attempt": 1}
     return [

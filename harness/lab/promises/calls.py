@@ -31,7 +31,7 @@ class ToolNeverRaises(Promise):
         "raised_somewhere": "the tool raised {what} ({call})",
         "held": "{made:call}, none raised",
     }
-    identity = ("raised", "place")
+    identity = ("raised", "function")  # a line moves with every edit above it
 
     def judge(self, story: Story) -> Verdict:
         raised = [call for call in story.made if call.raised]
@@ -40,7 +40,7 @@ class ToolNeverRaises(Promise):
         if raised:
             returned = raised[0].returned or {}
             facts = {"raised": returned["raised"], "what": returned.get("text") or returned["raised"]}
-            facts |= {"call": raised[0].call, "place": returned.get("raised_at")}
+            facts |= {"call": raised[0].call, "place": returned.get("raised_at"), "function": returned.get("raised_in")}
             kind = "raised" if facts["place"] else "raised_somewhere"
             return self.broken(kind, evidence(raised[0]), len(raised), **facts)
         return self.held(made=len(story.made))

@@ -64,7 +64,12 @@ def place_of(error: BaseException) -> str:
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
 
+def _function_of(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
+
+
 def how_raised(promise: str, error: BaseException | None, **more: str) -> How:
-    """Return what was raised by type and place, whatever its message; ``promise`` is what stands in place of one."""
-    facts = {"raised": type(error).__name__, "place": place_of(error)} if error is not None else {}
+    """Return what was raised, by type and function; ``promise`` is what stands in place of one."""
+    facts = {"raised": type(error).__name__, "function": _function_of(error)} if error is not None else {}
     return How(promise, "raised", (*facts.items(), *more.items()))

@@ -64,13 +64,16 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
 
 
 def raised_facts(error: BaseException) -> dict[str, Any]:
-    """Return the keys of ``returned`` for a tool that raised, with the line of the tool's own code."""
+    """Return the keys of ``returned`` for a tool that raised, with the line and the function of the tool's own code."""
     frames = traceback.extract_tb(error.__traceback__)
     # Not the harness that called it, nor a library that it called.
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_TOOLS)]
     text = plain(f"{type(error).__name__}: {error}".rstrip(": "))
     facts = {"raised": type(error).__name__, "outcome": None, **_shown(text)}
-    return {**facts, "raised_at": f"{Path(own[-1].filename).name}:{own[-1].lineno}"} if own else facts
+    if not own:
+        return facts
+    file = Path(own[-1].filename).name
+    return {**facts, "raised_at": f"{file}:{own[-1].lineno}", "raised_in": f"{file}:{own[-1].name}"}
 
 
 def read_result(answer: Any) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class LogHandler(logging.Handler):
         self._recorder = recorder
 
     def emit(self, record: logging.LogRecord) -> None:
-        place = {"place": f"{record.filename}:{record.lineno}"} if record.levelno >= logging.ERROR else {}
+        place = {"place": f"{record.filename}:{record.funcName}"} if record.levelno >= logging.ERROR else {}
         self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage(), **place)
 
 

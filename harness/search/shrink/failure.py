@@ -14,7 +14,6 @@ from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.tools import check_tool_keys
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from sfusion_tools.errors import SfusionError
 from sfusion_tools.sandbox.config import SandboxToolConfig
 
@@ -81,6 +80,8 @@ class Reproduces:
 def with_right_tool(scenario: Scenario) -> Scenario:
     """Return the scenario with a right tool of another class, with the settings that it knows."""
     if scenario.own_config is not None:
+        from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config  # it needs aiohttp
+
         return adapt_tasks([Task(scenario, "sim")], tools=tool_config(GoodTool))[0].scenario
     assert isinstance(scenario.tools, list)
     given: dict[str, Any] = scenario.tools[0].get("config") or {}

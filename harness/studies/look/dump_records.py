@@ -14,19 +14,25 @@ from sfusion.harness.rollouts.viewer.sample import REQUESTS
 from sfusion.harness.rollouts.viewer.turns import split_turns
 from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
+from sfusion_tools.sandbox import text as wording
 
 MOST_CALLS = 10_000
 """Calls of one trajectory."""
 
+
+def _beginning(*messages: str) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, messages)))
+
+
 _RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
-_FAILED = re.compile(r"This is not output of a program: the sandbox failed, not your code \((\w+)")
+_FAILED = re.compile(rf"{re.escape(wording.FAILED)}(\w+)")
 _TEXTS = (
-    (re.compile(r"\] The call was refused and nothing was run: "), Outcome.BAD_ARGUMENTS),
+    (_beginning(wording.REFUSED), Outcome.BAD_ARGUMENTS),
     (re.compile(r"^Error when executing tool|^Error executing tool"), Outcome.SANDBOX_ERROR),
     (re.compile(r"^no stdout here\s*$"), None),
-    (re.compile(r"\[The program (timed out|was stopped) after "), Outcome.PROGRAM_TIMEOUT),
-    (re.compile(r"\[The program did not compile"), Outcome.COMPILE_ERROR),
-    (re.compile(r"\[The program (exited with code|was ended by signal) "), Outcome.PROGRAM_ERROR),
+    (_beginning(wording.TIMED_OUT, wording.STOPPED), Outcome.PROGRAM_TIMEOUT),
+    (_beginning(wording.NOT_COMPILED), Outcome.COMPILE_ERROR),
+    (_beginning(wording.EXITED, wording.SIGNALLED), Outcome.PROGRAM_ERROR),
     (re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE), Outcome.PROGRAM_ERROR),
 )
 """What the texts of our tool and of verl's mean; verl's ``no stdout here`` stands for any failure or for no output."""

@@ -210,13 +210,16 @@ def test_failures_differ_by_kind_and_by_what_their_promise_declares(kind: str, o
     assert promise.broken("not_as_promised", [], **facts).how != promise.broken(kind, [], **facts | other).how
 
 
-def test_what_a_tool_raises_is_told_apart_by_type_and_place() -> None:
+def test_what_a_tool_raises_is_told_apart_by_type_and_function() -> None:
     def raised(**facts: Any) -> How:
-        usual = {"raised": "KeyError", "place": "tool.py:12", "what": "KeyError: 7", "call": "c0001"}
+        usual = {"raised": "KeyError", "place": "tool.py:12", "function": "tool.py:run", "what": "KeyError: 7"}
+        usual["call"] = "c0001"
         return read_promise("tool_never_raises").broken("raised", [], **usual | facts).how
 
-    assert raised() == raised(call="c0002", what="KeyError: 8")
-    assert raised() != raised(place="tool.py:13")
+    assert raised() == raised(
+        call="c0002", what="KeyError: 8", place="tool.py:13"
+    )  # a line moves with any edit above it
+    assert raised() != raised(function="tool.py:execute")
     assert raised() != raised(raised="ValueError")
 
 
