@@ -500,7 +500,7 @@ async def test_programs_run_unconfined_with_a_warning_if_nothing_is_available(ca
 
 def test_the_executor_can_be_imported_on_macos() -> None:
     code = (
-        "import sfusion.fakes.sandbox, os, sys\nsys.platform = 'darwin'\ndel os.pidfd_open, os.O_PATH\n"
+        "import sfusion.fakes.sandbox.fake, os, sys\nsys.platform = 'darwin'\ndel os.pidfd_open, os.O_PATH\n"
         "import sfusion.fakes.sandbox.executors.python.executor, fakes.sandbox.executors.python.guard.zygote"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
