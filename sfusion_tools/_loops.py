@@ -74,6 +74,9 @@ def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     thread = threading.Thread(target=run, name="sfusion", daemon=True)
     try:
         thread.start()
+        # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked for now and then.
+        while not wait([done], timeout=0.5).done:
+            pass
         return done.result()
     except BaseException:
         if thread.is_alive():
