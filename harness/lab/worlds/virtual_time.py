@@ -86,6 +86,30 @@ class _NumberedTask(asyncio.Task[Any]):
         return self._number
 
 
+def _begin_in_turn(loop: Any, work: Any, *, eager_start: bool | None = None, **options: Any) -> _NumberedTask:
+    """Make a task that begins when its turn comes, on every Python; from 3.12 on, callers may ask for an eager start."""
+    return _NumberedTask(work, loop=loop, **options)
+
+
+class _TaskOfAnyLoop(type):
+    """Tasks of the real class are instances of its stand-in."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _Task)
+
+
+_Task = asyncio.Task
+
+
+class _TaskInTurn(metaclass=_TaskOfAnyLoop):
+    """Stands in for ``asyncio.Task``, which aiohttp calls from Python 3.12 on to start tasks eagerly."""
+
+    def __new__(cls, work: Any, *, loop: Any = None, **options: Any) -> Any:
+        if isinstance(loop, VirtualTimeLoop):
+            return _begin_in_turn(loop, work, **options)
+        return _Task(work, loop=loop, **options)
+
+
 class _NumberedTimer(asyncio.TimerHandle):
     """A timer that is due in the order of its making among those of one time, whatever else is in the heap."""
 
@@ -109,7 +133,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._ready = queue
         self._clock_resolution = self._virtual.resolution
         self.network = MemoryNetwork(self)
-        self.set_task_factory(lambda loop, work, **options: _NumberedTask(work, loop=loop, **options))
+        self.set_task_factory(_begin_in_turn)
         _let_aiohttp_see_virtual_time()
 
     def time(self) -> float:
@@ -206,6 +230,15 @@ def _let_aiohttp_see_virtual_time() -> None:
 
 
 @contextmanager
+def _tasks_begin_in_turn() -> Iterator[None]:
+    asyncio.Task = _TaskInTurn  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        asyncio.Task = _Task  # type: ignore[misc]
+
+
+@contextmanager
 def _sleeping_blocks() -> Iterator[None]:
     """Let ``time.sleep`` inside the loop do what it does in real time: time passes, and nothing else happens."""
     real = time.sleep
@@ -226,5 +259,5 @@ def _sleeping_blocks() -> Iterator[None]:
 
 def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
     """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO without ``queue``."""
-    with asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue)) as runner, _sleeping_blocks():
+    with asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue)) as runner, _sleeping_blocks(), _tasks_begin_in_turn():
         return runner.run(main)
