@@ -135,3 +135,9 @@ def first_difference(one: Journal, other: Journal) -> tuple[int, str, str] | Non
         if a != b:
             return number + 1, a, b
     return None
+
+
+def is_reordered(one: Journal, other: Journal) -> bool:
+    """Have two journals the same events, and only those of one instant come in another order?"""
+    left, right = ([(event["at"], encode_line(event)) for event in journal.events] for journal in (one, other))
+    return left != right and sorted(left) == sorted(right)

@@ -17,7 +17,7 @@ import typer
 from sfusion.harness.commandline.declaring import command
 from sfusion.harness.commandline.options import Schedule, Trust
 from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.journal import first_difference
+from sfusion.harness.lab.journal import first_difference, is_reordered
 from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
 from sfusion.harness.lab.runs.directory import SCENARIO
 from sfusion.harness.lab.scenarios.library import JOURNAL
@@ -59,6 +59,8 @@ def replay(
         else:
             codes.add(1)
             typer.echo(f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n  now  {found[2]}")
+            if is_reordered(recorded, result.journal):
+                typer.echo("  all events are the same; some of one instant come in another order")
             if recorded.header.get("sfusion") != result.journal.header["sfusion"]:
                 typer.echo(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
         for verdict in result.verdicts:

@@ -320,6 +320,8 @@ async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> N
 
 async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:
     """Wait for all of them, then raise the first error."""
-    for result in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(result, Exception):
-            raise result
+    if tasks:
+        await asyncio.wait(tasks)  # in as many steps on every Python; those of gather depend on it
+    for task in tasks:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            raise error

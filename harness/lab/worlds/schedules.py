@@ -124,6 +124,8 @@ class ScheduledQueue:
         self.steps = 0
         self.deviations: list[tuple[int, int]] = []
         """The steps in which another callback than the first in the queue ran, and its number among those possible."""
+        self.is_over = False
+        """Set when the run has ended: what closes connections then runs first in, first out, and does not count."""
 
     def append(self, handle: asyncio.Handle) -> None:
         self._added += 1
@@ -131,8 +133,10 @@ class ScheduledQueue:
 
     def popleft(self) -> asyncio.Handle:
         """Remove and return the callback to run next."""
-        self.steps += 1
         queue = self._queue
+        if self.is_over:
+            return queue.pop(0).handle
+        self.steps += 1
         place = 0
         if len(queue) > 1 and self._waited < _PATIENCE:
             possible = _possible(queue)

@@ -91,7 +91,7 @@ def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal
     journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
     try:
-        run_virtually(_run(scenario, journal, core, bounds_of(scenario)), queue)
+        run_virtually(_run(scenario, journal, core, bounds_of(scenario), queue), queue)
     except WorldError as error:
         note_stuck(journal, error)
     if queue is not None:
@@ -99,7 +99,9 @@ def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal
     return journal
 
 
-async def _run(scenario: Scenario, journal: Journal, core: CoreFactory, bounds: RolloutLimits) -> None:
+async def _run(
+    scenario: Scenario, journal: Journal, core: CoreFactory, bounds: RolloutLimits, queue: ScheduledQueue | None
+) -> None:
     recorder = Recorder(journal, asyncio.get_running_loop().time)
     with recorded_logs(recorder):
         async with AsyncExitStack() as stack:
@@ -107,9 +109,11 @@ async def _run(scenario: Scenario, journal: Journal, core: CoreFactory, bounds: 
             await backend.start(stack, core, bounds)
             play = Play(scenario, backend)
             await play.run()
-            if scenario.schedule is not None:
+            if queue is not None:
                 await asyncio.sleep(_MOMENT)
             await play.wind_up()
+            if queue is not None:
+                queue.is_over = True
 
 
 class _SimBackend(Backend):
