@@ -77,8 +77,12 @@ def python_fake(ground: Ground) -> Iterator[Contest]:
 
 @contextmanager
 def proxy_latency(ground: Ground) -> Iterator[Contest]:
-    ports, count = _proxies(ground), ground.size(300, 2)
-    yield in_turn({name: lambda port=port: asyncio.run(seconds_per_answer(port, count)) for name, port in ports.items()})  # type: ignore[misc]
+    count = ground.size(300, 2)
+
+    def latency(port: int) -> float:
+        return asyncio.run(seconds_per_answer(port, count))
+
+    yield in_turn({name: partial(latency, port) for name, port in _proxies(ground).items()})
 
 
 @contextmanager

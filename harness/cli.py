@@ -105,5 +105,5 @@ def main() -> None:
     # A closed stream (`>&-`) is like /dev/null; without it, the next file that is opened would get its number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 # open to the end
     app()
