@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from benchmarks.figures import BenchResult, Goal
+from benchmarks.figures import OURS, BenchResult, Goal
 from benchmarks.ground import Ground
 
 Round = Callable[[], float]
@@ -22,7 +22,7 @@ class Contest:
     measure: Callable[[int], Mapping[str, float]]
     """Measures one round, by its number, and returns the figure of each contestant."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Baselines that cannot be measured here, with the reason."""
+    """Baselines that cannot be measured here, or not any more, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,32 @@ class Benchmark:
                 for name, figure in contest.measure(number).items():
                     samples.setdefault(name, []).append(figure)
                 round_ended(number)
-        return BenchResult(self.name, self.about, self.unit, samples, self.goals, contest.missing)
+        whole = {name: figures for name, figures in samples.items() if name not in contest.missing}
+        return BenchResult(self.name, self.about, self.unit, whole, self.goals, contest.missing)
 
     def rounds_of(self, wanted: int) -> int:
         return wanted if self.rounds is None else min(self.rounds, wanted)
 
 
-def in_turn(contestants: Mapping[str, Round]) -> Callable[[int], Mapping[str, float]]:
-    """Measure one after the other; every second round in reverse order."""
+def in_turn(contestants: Mapping[str, Round], missing: Mapping[str, str] | None = None) -> Contest:
+    """Measure one after the other; every second round in reverse order. A baseline that fails is missing from then."""
+    lost = dict(missing or {})
 
     def measure(number: int) -> Mapping[str, float]:
-        order = list(contestants)[:: 1 if number % 2 else -1]
-        found = {name: contestants[name]() for name in order}
-        return {name: found[name] for name in contestants}
+        found = {}
+        for name in list(contestants)[:: 1 if number % 2 else -1]:
+            if name in lost:
+                continue
+            try:
+                found[name] = contestants[name]()
+            except Exception as error:
+                if name == OURS:
+                    raise
+                why = str(error).strip().partition("\n")[0]
+                lost[name] = f"failed in round {number}: {why or type(error).__name__}"
+        return {name: found[name] for name in contestants if name in found}
 
-    return measure
+    return Contest(measure, lost)
 
 
 async def repeat(call: Callable[[], Awaitable[object]], callers: int, calls: int) -> float:
@@ -72,7 +83,12 @@ async def repeat(call: Callable[[], Awaitable[object]], callers: int, calls: int
             await call()
 
     began = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(callers)))
+    tasks = [asyncio.ensure_future(caller()) for _ in range(callers)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:  # the others of one that failed must not run during the next contestant's turn
+        for task in tasks:
+            task.cancel()
     return time.perf_counter() - began
 
 

@@ -92,7 +92,7 @@ class Calls:
                 took = runner.run(repeat(call, self.callers, count))
                 return took / count if self.alone else count / took
 
-            yield Contest(in_turn({name: partial(measured, *one) for name, one in calls.items()}), missing)
+            yield in_turn({name: partial(measured, *one) for name, one in calls.items()}, missing)
 
 
 async def _session() -> aiohttp.ClientSession:

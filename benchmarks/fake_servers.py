@@ -37,7 +37,7 @@ def scripted_fake(ground: Ground) -> Iterator[Contest]:
         missing[HTTPSERVER] = "pytest-httpserver is not installed"
     else:
         turns[HTTPSERVER] = partial(rate_of_closing, ground.port("httpserver", body), 16, ground.size(400, 16))
-    yield Contest(in_turn(turns), missing)
+    yield in_turn(turns, missing)
 
 
 def _rate_of_new(ground: Ground, requests: int, kind: str, *arguments: str) -> float:
@@ -72,21 +72,23 @@ def python_fake(ground: Ground) -> Iterator[Contest]:
         with ThreadPoolExecutor(2) as threads:
             return _per_second(lambda: list(threads.map(run, range(count))), count)
 
-    yield Contest(in_turn({OURS: ours, SUBPROCESS: bare}))
+    yield in_turn({OURS: ours, SUBPROCESS: bare})
 
 
 @contextmanager
 def proxy_latency(ground: Ground) -> Iterator[Contest]:
-    ports, count = _proxies(ground), ground.size(300, 2)
-    yield Contest(
-        in_turn({name: lambda port=port: asyncio.run(seconds_per_answer(port, count)) for name, port in ports.items()})  # type: ignore[misc]
-    )
+    count = ground.size(300, 2)
+
+    def latency(port: int) -> float:
+        return asyncio.run(seconds_per_answer(port, count))
+
+    yield in_turn({name: partial(latency, port) for name, port in _proxies(ground).items()})
 
 
 @contextmanager
 def proxy_throughput(ground: Ground) -> Iterator[Contest]:
     count = ground.size(1600, 32)
-    yield Contest(in_turn({name: partial(_rate, port, 32, count) for name, port in _proxies(ground).items()}))
+    yield in_turn({name: partial(_rate, port, 32, count) for name, port in _proxies(ground).items()})
 
 
 def _proxies(ground: Ground) -> dict[str, int]:

@@ -69,6 +69,6 @@ class Permits:
                 return count / runner.run(repeat(call, self.callers, count))
 
             try:
-                yield Contest(in_turn({who: partial(measured, *one) for who, one in contestants.items()}))
+                yield in_turn({who: partial(measured, *one) for who, one in contestants.items()})
             finally:
                 remove(name)

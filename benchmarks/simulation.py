@@ -22,4 +22,4 @@ def matrix(ground: Ground) -> Iterator[Contest]:
         subprocess.run([sys.executable, "-m", "sfusion", "run", *keyword], stdout=subprocess.DEVNULL, check=True)
         return time.perf_counter() - began
 
-    yield Contest(in_turn({OURS: run}))
+    yield in_turn({OURS: run})

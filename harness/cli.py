@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -91,10 +94,16 @@ def _options(
     ] = False,
 ) -> None:
     """Options of every command."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while the command was imported (sfusion/__main__.py)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> None:
     """Run the command line."""
     # What a command imports and reads lives to its end; looking for garbage in it only delays the start.
     gc.set_threshold(20_000)
+    # A closed stream (`>&-`) is like /dev/null; without it, the next file that is opened would get its number.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 # open to the end
     app()

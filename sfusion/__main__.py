@@ -1,5 +1,16 @@
-"""``python -m sfusion`` is the command ``sfusion``."""
+"""The command ``sfusion``, which is also ``python -m sfusion``."""
 
-from sfusion.harness.cli import main
+import signal
 
-main()
+
+def main() -> None:
+    """Run the command line. Until a command begins, Ctrl-C ends the process as the system does, without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from sfusion.harness.cli import main as run_commands
+
+    run_commands()
+
+
+if __name__ == "__main__":
+    main()

@@ -250,8 +250,14 @@ class _LoopThread:
     def __init__(self, name: str) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        # Its end also cancels what still runs, such as a connection accepted meanwhile. It runs the loop, which is
+        # possible here but not in the caller's thread if that has a running loop of its own.
+        with self._runner:
+            self._loop.run_forever()
 
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
@@ -262,7 +268,6 @@ class _LoopThread:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._runner.close()  # also cancels what still runs, such as a connection accepted meanwhile
 
 
 _LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)

@@ -12,14 +12,15 @@ import pickle
 import signal
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from multiprocessing import active_children, get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from multiprocessing.resource_tracker import ensure_running
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from sfusion.harness.errors import BadOption, MissingWorld, WorkerLost
@@ -81,85 +82,127 @@ def _in_order(submit: Callable[[Any], Any], take: Callable[[Any], Result], items
 
 @contextmanager
 def _processes(jobs: int) -> Iterator[Workers]:
-    before = set(active_children())
     workers = _Processes(jobs)
     try:
         yield workers
     except BaseException:
-        # Nobody waits for what is still running.
-        for child in set(active_children()) - before:
-            child.terminate()
-        workers.hang_up()
+        workers.end()  # nobody waits for what is still running
         raise
     finally:
         workers.close()
 
 
 class _Processes:
+    """Processes with a thread and a pipe for each: one that is killed in the middle of a result disturbs no other."""
+
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._pool = _new_pool(jobs)
-        self._one: ProcessPoolExecutor | None = None
-        """For items of a pool that broke, one after the other: the death of a process takes its whole pool with it."""
+        self._lock = threading.Lock()
+        self._ended = False
+        self._every: set[_Process] = set()
+        self._idle: SimpleQueue[_Process] = SimpleQueue()
+        for _ in range(jobs):  # all of them now: a process with threads cannot fork
+            self._idle.put(self._start())
+        self._threads = ThreadPoolExecutor(jobs)
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        def submit(item: Item) -> tuple[Future[Result], Item]:
-            try:
-                return self._pool.submit(work, item), item
-            except BrokenProcessPool:
-                self._pool = _new_pool(self._jobs)
-                return self._pool.submit(work, item), item
+        def submit(item: Item) -> Future[Result]:
+            return self._threads.submit(self._run, work, item)
 
-        def take(submitted: tuple[Future[Result], Item]) -> Result:
-            future, item = submitted
-            try:
-                return future.result()
-            except BrokenProcessPool:
-                return self._again(work, item)
+        yield from _in_order(submit, Future.result, items, _AHEAD * self._jobs)
 
-        yield from _in_order(submit, take, items, _AHEAD * self._jobs)
-
-    def _again(self, work: Callable[[Item], Result], item: Item) -> Result:
-        for _ in range(RETRIES):
+    def _run(self, work: Callable[[Item], Result], item: Item) -> Result:
+        orders = pickle.dumps((work, item))
+        for _ in range(RETRIES + 1):
+            process = self._idle.get()
             try:
-                self._one = self._one or _new_pool(1)
-                return self._one.submit(work, item).result()
-            except BrokenProcessPool:
-                self._one = None
+                done, answer = process.ask(orders)
+            except (EOFError, OSError):  # it died, perhaps in the middle of its answer
+                process = self._start(instead_of=process)
+                continue
+            finally:
+                self._idle.put(process)
+            if not done:
+                raise answer
+            result: Result = answer
+            return result
         raise WorkerLost(f"the process that ran it died {RETRIES + 1} times: {item!r:.300}")
 
-    def hang_up(self) -> None:
-        """Let the reader of results see their end: a process that was killed may have written half of one."""
-        for pool in self._pools:
-            with suppress(AttributeError):
-                pool._result_queue._writer.close()  # type: ignore[attr-defined]
+    def _start(self, instead_of: _Process | None = None) -> _Process:
+        with self._lock:
+            if self._ended:
+                raise WorkerLost("the command ends")
+            process = _Process()
+            self._every = {process, *self._every} - {instead_of}
+            return process
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for one in self._every:
+                one.process.terminate()
 
     def close(self) -> None:
-        for pool in self._pools:
-            pool.shutdown(cancel_futures=True)
-
-    @property
-    def _pools(self) -> list[ProcessPoolExecutor]:
-        return [pool for pool in (self._pool, self._one) if pool is not None]
+        self._threads.shutdown(cancel_futures=True)
+        for one in self._every:
+            one.close()
 
 
-def _new_pool(jobs: int) -> ProcessPoolExecutor:
-    if not _can_fork():
+class _Process:
+    """A process that runs what it is sent, one item after the other."""
+
+    def __init__(self) -> None:
         _start_resource_tracker()
-        return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_process)
-    pool = ProcessPoolExecutor(jobs, get_context("fork"), initializer=_start_process)
-    # No process may get Ctrl-C before it ignores it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        context: Any = get_context("fork" if _can_fork() else "spawn")
+        self._pipe, theirs = context.Pipe()
+        # It may not get Ctrl-C before it ignores it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process = context.Process(target=_run_what_comes, args=(theirs,))
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()  # the end of the process is the end of the pipe
+
+    def ask(self, orders: bytes) -> tuple[bool, Any]:
+        """Return whether the item was done, and its result or error; EOFError or OSError if the process died."""
+        self._pipe.send_bytes(orders)
+        answer = self._pipe.recv_bytes()
+        try:
+            done, found = pickle.loads(answer)  # made by our own process
+        except Exception as error:
+            return False, error
+        return done, found
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._pipe.send_bytes(b"")
+        self.process.join()
+        self._pipe.close()
+
+
+def _run_what_comes(pipe: Connection) -> None:
+    _start_process()
+    while orders := pipe.recv_bytes():
+        try:
+            work, item = pickle.loads(orders)  # from our parent
+            answer = pickle.dumps((True, work(item)))
+        except BaseException as error:
+            error.add_note(traceback.format_exc())
+            answer = _as_failure(error)
+        pipe.send_bytes(answer)
+
+
+def _as_failure(error: BaseException) -> bytes:
     try:
-        pool.submit(int).result()  # forks them all now, before anything in this process starts a thread
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return pool
+        return pickle.dumps((False, error))
+    except Exception:
+        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
 def _start_resource_tracker() -> None:
     """Start what multiprocessing would start later, and then unblock signals that our caller has blocked."""
-    if hasattr(signal, "pthread_sigmask"):
+    if not _can_fork() and hasattr(signal, "pthread_sigmask"):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
             ensure_running()

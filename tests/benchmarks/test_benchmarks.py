@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
@@ -12,12 +13,14 @@ from urllib.request import urlopen
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import _benching
+from benchmarks.benchmark import Benchmark, Contest, in_turn
 from benchmarks.calls import FLOOR, PUBLIC, Calls
 from benchmarks.catalogue import BENCHMARKS
 from benchmarks.command import app
 from benchmarks.event_logging import WITHOUT, logged_calls
 from benchmarks.fake_servers import BARE, PASS_THROUGH, SUBPROCESS, rate_of_closing, scripted_fake
-from benchmarks.figures import OURS
+from benchmarks.figures import OURS, Goal
 from benchmarks.ground import Ground
 from benchmarks.growth import GROWTHS
 
@@ -132,6 +135,27 @@ def test_growth_covers_the_sizes_that_users_have() -> None:
 def run(*arguments: object) -> tuple[int, str]:
     result = CliRunner().invoke(app, [*map(str, arguments)])
     return result.exit_code, result.output
+
+
+def test_a_baseline_that_dies_is_left_out_and_the_table_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = iter(["to warm up", "measured"])
+
+    @contextmanager
+    def contest(_: Ground) -> Iterator[Contest]:
+        def dies() -> float:
+            if next(rounds, None) is None:
+                raise RuntimeError("The actor died unexpectedly.\nActor id: 1")
+            return 2.0
+
+        yield in_turn({OURS: lambda: 8.0, "bare": lambda: 4.0, "its actor": dies})
+
+    goals = [Goal("its actor", at_least=3), Goal("bare", at_least=2)]
+    monkeypatch.setattr(_benching, "BENCHMARKS", [Benchmark("dying", "", "per second", goals, contest)])
+    code, output = run("--rounds", 3)
+    assert code == 0, output
+    assert "dying      bare     at least 2: met" in output
+    assert "not measured: its actor: failed in round 2: The actor died unexpectedly.\n" in output
+    assert "1 goal met." in output
 
 
 def test_quick_run_prints_a_table_and_judges_nothing(tmp_path: Path) -> None:

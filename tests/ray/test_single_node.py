@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 from collections import Counter
@@ -18,12 +19,15 @@ from urllib.request import urlopen
 import pytest
 import ray
 import ray.util.metrics
+from ray._private import services
 
 from benchmarks.calls import DESIGN, FLOOR, PUBLIC, VERL, Calls
 from benchmarks.figures import OURS
 from benchmarks.ground import Ground
 from benchmarks.permits import ACTOR, Permits
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.lab.worlds import ray_cluster
+from sfusion.harness.lab.worlds.ray_cluster import OwnCluster
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.messages import PROTOCOL
@@ -452,3 +456,24 @@ def test_a_limiter_whose_threads_begin_late_answers_everyone() -> None:
     assert ray.get([limiter.protocol.remote(), limiter.release.remote(permit)]) == [PROTOCOL, True]
     assert ray.get(waits) != permit
     ray.kill(limiter)
+
+
+def test_a_node_whose_raylet_ends_while_it_starts_is_started_again(
+    place: OwnCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a raylet does whose agent is slow to start. It is the last test: from now on there are two nodes."""
+    ask, asked = services.get_node, []
+
+    def get_node(gcs: str, node: str) -> Any:
+        asked.append(node)
+        if node != asked[0]:
+            return ask(gcs, node)
+        if len(asked) == 2:
+            os.kill(ray_cluster._raylet_of(node), signal.SIGKILL)
+        raise RuntimeError("not registered yet")
+
+    monkeypatch.setattr(services, "get_node", get_node)
+    size = len(place._nodes) + 1
+    started = place.nodes(size, set())
+    assert len(set(started)) == size
+    assert (asked[0] in started, asked[-1] in started) == (False, True)

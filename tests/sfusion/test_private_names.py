@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.lab import spreading
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop
 from sfusion_tools.sandbox import Program, SandboxClient
 
@@ -182,11 +181,6 @@ async def test_the_fake_answers_without_the_private_names_of_aiohttps_server(mon
         client = SandboxClient(sandbox.url)
         results = [await client.run(Program("print(1)")) for _ in range(2)]
     assert [result.attempts[-1].status for result in results] == [200, 200]
-
-
-def test_results_are_waited_for_if_a_pool_has_no_queue_to_hang_up(monkeypatch):
-    monkeypatch.setattr(spreading._Processes, "_pools", [object()])
-    spreading._Processes.hang_up(object.__new__(spreading._Processes))
 
 
 def test_a_limiter_works_without_rays_key_value_store(monkeypatch, caplog):

@@ -6,16 +6,18 @@ import asyncio
 import importlib
 import logging
 import os
+import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.ray_guardian import RayGuardian
+from sfusion.harness.lab.worlds.ray_guardian import RayGuardian, guarded_processes
 from sfusion_tools.errors import MissingExtra
 
 _REACH_SECONDS = 5.0
@@ -75,23 +77,12 @@ class OwnCluster(RayCluster):
 
     def __init__(self) -> None:
         import ray
-        from ray.cluster_utils import Cluster
 
         self._quiet = _quiet()
         self._guardian = RayGuardian()
         self._nodes: list[Any] = []
         try:
-            with inherited_path(), _without_dashboard(), slow_start_allowed():
-                self._cluster = Cluster(
-                    initialize_head=True,
-                    head_node_args={
-                        **_NODE,
-                        "include_dashboard": False,
-                        "no_monitor": True,  # of the autoscaler
-                        "session_name": self._guardian.session,
-                        "_system_config": _QUICK_HEALTH,
-                    },
-                )
+            self._cluster = self._start(self._new_cluster)
             self._nodes.append(self._cluster.head_node)
             self.address = self._cluster.address
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
@@ -102,13 +93,37 @@ class OwnCluster(RayCluster):
             self.close()
             raise
 
+    def _new_cluster(self) -> Any:
+        from ray.cluster_utils import Cluster
+
+        head = {
+            **_NODE,
+            "include_dashboard": False,
+            "no_monitor": True,  # of the autoscaler
+            "session_name": self._guardian.session,
+            "_system_config": _QUICK_HEALTH,
+        }
+        with _without_dashboard():
+            return Cluster(initialize_head=True, head_node_args=head)
+
+    def _start(self, start: Callable[[], Any]) -> Any:
+        """Start a node; once more if that fails: a raylet ends itself if one of its agents is slow to start."""
+        with inherited_path(), slow_start_allowed():
+            before = set(guarded_processes(self._guardian.session))
+            try:
+                return start()
+            except Exception:  # Ray raises whatever it meets
+                for pid in set(guarded_processes(self._guardian.session)) - before:
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                return start()
+
     def nodes(self, count: int, killed: Collection[int]) -> list[str]:
         """Start as many nodes as needed. The head cannot be killed, so it is used only as a node that survives."""
         survivors = [number for number in range(1, count + 1) if number not in killed]
         needed = count if survivors else count + 1
         while len(self._nodes) < needed:
-            with inherited_path(), slow_start_allowed():
-                self._nodes.append(self._cluster.add_node(**_NODE))
+            self._nodes.append(self._start(lambda: self._cluster.add_node(**_NODE)))
         head, others = self._nodes[0], iter(self._nodes[1:])
         return [
             (head if survivors and number == survivors[0] else next(others)).node_id for number in range(1, count + 1)
@@ -198,22 +213,34 @@ def _without_dashboard() -> AbstractContextManager[None]:
 
 
 def slow_start_allowed() -> AbstractContextManager[None]:
-    """Keep asking for a node that is being started: Ray gives up after 30 s, and its agents can be slow to import."""
+    """Keep asking for a node while its raylet runs: Ray gives up after 30 s, and its agents can be slow to import."""
 
     def patient(ask: Callable[..., Any]) -> Callable[..., Any]:
-        def get_node(*args: Any, **options: Any) -> Any:
-            end = time.monotonic() + _NODE_SECONDS
+        def get_node(gcs: str, node: str, *args: Any, **options: Any) -> Any:
+            end, seen = time.monotonic() + _NODE_SECONDS, False
             while True:
                 try:
-                    return ask(*args, **options)
-                except RuntimeError:  # not registered yet
-                    if time.monotonic() >= end:
-                        raise
+                    return ask(gcs, node, *args, **options)
+                except RuntimeError as error:  # not registered yet
+                    runs = bool(_raylet_of(node))
+                    if time.monotonic() >= end or (seen and not runs):
+                        raise ChildProcessError(f"the raylet of a node did not start: {_first_line(error)}") from error
+                    seen = runs
                 time.sleep(_LOOK_SECONDS)
 
         return get_node
 
     return _replaced(_private("services"), "get_node", patient)
+
+
+def _raylet_of(node: str) -> int:
+    """Return the raylet that runs for a node, whose id is in its command line; 0 if there is none."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it is gone
+            program, *options = file.read_bytes().split(b"\0")
+            if program.endswith(b"raylet") and f"--node_id={node}".encode() in options:
+                return int(file.parent.name)
+    return 0
 
 
 def _private(module: str) -> Any:

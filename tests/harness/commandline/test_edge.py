@@ -77,6 +77,23 @@ def test_a_reader_that_goes_away_is_not_a_broken_promise() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+BROKEN = """
+scenario: unlimited
+about: The limiter is off.
+tools: {enable_global_rate_limit: false}
+load: {calls: 3, concurrency: 3, program: {seconds: 1}}
+promises: [{in_flight_within_limit: {limit: 1}}]
+"""
+
+
+def test_a_closed_stdout_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "off.yaml").write_text(BROKEN)
+    command = ["sh", "-c", 'exec "$@" >&-', "", sys.executable, "-m", "sfusion", "run", "off.yaml", "--out", "runs"]
+    done = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert (tmp_path / "runs/unlimited/verdict.json").exists()
+
+
 def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Path) -> None:
     """Root may write wherever permissions forbid it, but not to a file system that is mounted read-only."""
     command = [sys.executable, "-m", "sfusion", "run", "single-node", "--out", str(tmp_path)]

@@ -10,6 +10,18 @@ import sys
 from pathlib import Path
 
 
+def test_ctrl_c_while_the_command_is_imported_shows_no_traceback() -> None:
+    program = (
+        "import os, runpy, signal, sys\n"
+        "ctrl_c = lambda event, args: event == 'import' and args[0] == 'typer' and os.kill(os.getpid(), 2)\n"
+        "sys.argv = ['sfusion', 'run', '-k', 'none of them']\n"
+        "sys.addaudithook(ctrl_c)\n"
+        "runpy.run_module('sfusion', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_ctrl_c_prints_one_line_that_says_what_was_kept(tmp_path: Path) -> None:
     out, junit = tmp_path / "runs", tmp_path / "junit.xml"
     junit.write_text("the last good one")

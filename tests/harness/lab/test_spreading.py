@@ -75,6 +75,26 @@ def test_an_interrupt_does_not_wait_for_the_rest_of_a_result(tmp_path: Path) -> 
         list(workers.map(partial(half_a_result, tmp_path / "pipe"), items()))
 
 
+def killed_in_the_middle(folder: Path, number: int) -> bytes:
+    """Return a long result; the first process that is given a 3 is killed after half of it."""
+
+    def send_half(connection: Any, data: Any, **_: Any) -> None:
+        os.write(connection.fileno(), data[: len(data) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if number == 3 and not (folder / "3").exists():
+        (folder / "3").touch()
+        Connection._send = send_half  # type: ignore[attr-defined]
+    return bytes(1000 + number)
+
+
+def test_half_a_result_of_a_killed_process_is_not_waited_for(tmp_path: Path) -> None:
+    """With one pipe for all processes, the others kept it open, and the command waited for the rest without end."""
+    with open_workers(2) as workers:
+        found = workers.map(partial(killed_in_the_middle, tmp_path), range(7))
+        assert list(map(len, found)) == [1000 + number for number in range(7)]
+
+
 BLOCKING = """
 import signal, sys, threading
 from sfusion.harness.lab.spreading import open_workers
