@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfusion_tools.base_tool import TrajectoryTool
-from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import Limiter
-from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
-from sfusion_tools.sandbox.call_log import CallLog
-from sfusion_tools.sandbox.client import Event, SandboxClient
+from sfusion_tools.runner import CodeRunner, Parts
+from sfusion_tools.sandbox.arguments import offered_languages
+from sfusion_tools.sandbox.client import Event
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
-from sfusion_tools.sandbox.ray_metrics import counted_call
-from sfusion_tools.sandbox.result import CallResult, new_call_id
-from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
-from sfusion_tools.sandbox.text import model_text, plain
+from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.shared_guard import SandboxGuard
+from sfusion_tools.sandbox.text import plain
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_tool
 
 EXTRAS, KEY = "extras", "sfusion"
@@ -92,41 +89,16 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         sandboxes if it is not to be that of this process.
         """
         super().__init__(config, tool_schema, _LastCall)
-        self._on_event = on_event
-        self._limiter = limiter
-        self._fleet = fleet
-        self._guard = guard
+        self._parts = Parts(limiter, on_event, fleet, guard)
         self._configure(config)
 
     def _configure(self, config: dict[str, Any]) -> None:
-        self.settings = settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
+        self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
-        self._languages = offered_languages(settings, self.tool_schema.function.parameters)
-        event_log = settings.event_log or EventLogSettings.of_environment()
-        self._call_log = None if event_log is None else CallLog(event_log)
-        limiter = self._limiter or LimiterChoice(
-            settings.limits,
-            kind=settings.limiter,
-            name=settings.limiter_name,
-            apply=settings.rate_limit_mismatch == "apply",
-            share=settings.share,
-        )
-        guard = self._guard
-        if guard is None and settings.guard is not None:
-            guard = shared_guard(settings.guard, settings.sandbox_fusion_url, settings.headers)
-        self.client = SandboxClient(
-            settings.sandbox_fusion_url,
-            limiter=limiter if settings.enable_global_rate_limit else lambda: None,
-            retry=settings.retry,
-            bounds=settings.bounds,
-            headers=settings.headers,
-            trust_proxy_env=settings.trust_proxy_env,
-            on_event=self._on_event,
-            fleet=self._fleet,
-            guard=guard,
-            call_log=self._call_log,
-        )
-        """Runs this tool's programs, under its limiter and its guard; ``judge`` takes it too."""
+        languages = offered_languages(self.settings, self.tool_schema.function.parameters)
+        self.runner = CodeRunner(self.settings, name=self.name, languages=languages, parts=self._parts)
+        """Runs this tool's programs; ``judge`` takes it too."""
+        self.client = self.runner.client
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Only the configuration is pickled: connections and trajectories stay in this process.
@@ -142,26 +114,13 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         """
         last = self._trajectories.get(instance_id)
         number = last.begin() if last is not None else 0
-        call_id = str(kwargs.get("call_id") or new_call_id())
-        timeout, remark = self.settings.default_timeout, ""
-        result = CallResult(call_id, Outcome.CANCELLED)
-        with counted_call(self.name, result, on=self.settings.ray_metrics):
-            try:
-                program, remark = read_arguments(parameters, self.settings, self._languages)
-            except BadArguments as error:
-                result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
-                if self._call_log is not None:
-                    self._call_log.malformed(call_id, error)
-            else:
-                timeout = program.timeout
-                await self.client.run(program, result=result)
+        result = await self.runner.call(parameters, call_id=kwargs.get("call_id"))
         if last is not None:
             last.end(number, result)
         metrics = result.metrics()
         if (agent_data := kwargs.get("agent_data")) is not None:
             count_call(agent_data, metrics)
-        text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
-        return ToolResponse(text=text), None, metrics
+        return ToolResponse(text=result.text), None, metrics
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | list[float] | None:
         """Return 1.0 if the program that started last printed the ground truth, else 0.0.
@@ -178,7 +137,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
 
     async def aclose(self) -> None:
         """Close this loop's connections; the end of the loop closes them too."""
-        await self.client.aclose()
+        await self.runner.aclose()
 
 
 def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:
