@@ -104,7 +104,7 @@ class Gsm8kTool(TrajectoryTool[_LastAnswer]):
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         """Score one answer; a step that does not improve on the previous one costs a little."""
-        last = self._trajectories.get(instance_id)
+        last = self._instance_dict.get(instance_id)
         if last is None or last.ground_truth is None:
             return ToolResponse(text=f"[{self.name}] There is no ground truth to compare with."), None, {}
         if not isinstance(parameters, dict) or parameters.get("answer") is None:
@@ -123,7 +123,7 @@ class Gsm8kTool(TrajectoryTool[_LastAnswer]):
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         """Return the score of the last answer, None if there is no ground truth."""
-        last = self._trajectories.get(instance_id)
+        last = self._instance_dict.get(instance_id)
         return None if last is None or last.ground_truth is None else self._score(last)
 
     def _score(self, last: _LastAnswer) -> float:

@@ -77,6 +77,7 @@ _GIVEN = (
     "bisect", "heapq", "collections", "io", "json", "sys",
 )  # fmt: skip
 """The modules whose names solutions get; of equal names, that of the later one."""
+_UNLIMITED = {"enable_global_rate_limit": False}
 _WORD = re.compile(r"[A-Za-z_]\w*")
 NO_RESULT = object()
 """Equals nothing that a function can return."""
@@ -201,8 +202,8 @@ def judge_sync(
     retries and guard. Everything opened for this is closed again.
     """
     # Read here, so that a mistake in it is raised before a thread is started.
-    limited = {} if isinstance(sandbox, Mapping) else {"enable_global_rate_limit": False}
-    runner = CodeRunner(sandbox, **limited)
+    config = sandbox if isinstance(sandbox, Mapping) else {"sandbox_fusion_url": sandbox, **_UNLIMITED}
+    runner = CodeRunner(config)
     return in_own_loop(lambda: judge(generation, in_outs, runner, **settings))
 
 
@@ -338,7 +339,7 @@ def calling_program(source: str, name: str) -> str:
 @cache
 def _given_names() -> dict[str, str]:
     """The modules that a solution gets, and their names, with the module that each comes from."""
-    found = {}
+    found: dict[str, str] = {}
     for home in _GIVEN:
         module = import_module(home)
         public = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]

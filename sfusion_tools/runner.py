@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import Limiter
@@ -23,6 +23,8 @@ from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text
+
+T = TypeVar("T")
 
 _LONGEST = 86_400.0
 """Seconds that a caller, unlike a model, may let a program run."""
@@ -136,7 +138,7 @@ class CodeRunner:
 
     def run_sync(self, code: str | Program, **arguments: Any) -> CodeResult:
         """Do what ``run`` does and block until it is done, in any thread; connections are kept for the next call."""
-        return _in_shared_loop(self.run(code, **arguments))
+        return in_shared_loop(self.run(code, **arguments))
 
     async def call(self, parameters: Any, *, call_id: str | None = None) -> CodeResult:
         """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows."""
@@ -181,8 +183,9 @@ class CodeRunner:
         await self.client.aclose()
 
 
-def _in_shared_loop(work: Coroutine[Any, Any, CodeResult]) -> CodeResult:
-    done = runtime.shared(_in_shared_loop, lambda: LoopThread("sfusion runner")).start(work)
+def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a loop that all blocking callers of this process share, and block until it is done."""
+    done = runtime.shared(in_shared_loop, lambda: LoopThread("sfusion runner")).start(work)
     try:
         # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked for now and then.
         while not wait([done], timeout=0.5).done:

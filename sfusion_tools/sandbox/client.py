@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
-from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter import Limiter, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
@@ -169,6 +169,11 @@ class SandboxClient:
             if guard is not None and guarded is not None:
                 guard.end(guarded, loop.time(), ended)
         return result
+
+    def permit(self) -> Permit | None:
+        """Return a permit to enter, None without a limiter."""
+        limiter = self._limiter()
+        return None if limiter is None else limiter.permit(self._bounds.queue)
 
     async def aclose(self) -> None:
         """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""

@@ -13,7 +13,7 @@ from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
 
-_TRANSIENT = frozenset({408, 425, 429})
+_TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
 _UNUSABLE = ("null", "not_utf8")
 """Output without which an answer is not a result."""
 _TOGETHER = 0.005
