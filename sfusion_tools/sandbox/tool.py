@@ -151,7 +151,7 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         so the call is also counted in the ``agent_data`` that verl passes.
         """
         if self._overridden:
-            return await self._execute_overridden(instance_id, parameters, **kwargs)
+            return await self._execute_overridden(instance_id, parameters, **kwargs)  # type: ignore[no-any-return]
         response, metrics = await self._call(instance_id, parameters, kwargs.get("call_id"), kwargs.get("agent_data"))
         return response, None, metrics
 
