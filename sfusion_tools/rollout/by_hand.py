@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sfusion_tools.errors import TemplateError
-from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum, EndCause, FinishReasonTypeEnum
+from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
 from sfusion_tools.schemas import OpenAIFunctionToolCall, ToolResponse
 
 
@@ -67,9 +67,7 @@ class StepsByHand:
             raise ValueError(f"a request ends by stop or length, found {finish_reason_type!r}")
         self._drop_generation_prompt()
         self.truncate_output_ids()
-        self.reward_scores, self.finish_reason = reward_scores, finish_reason_type
-        self.state = AsyncRolloutRequestStateEnum.COMPLETED
-        self.ended_by = EndCause.LENGTH if by_length else EndCause.ANSWERED
+        self._complete(EndCause.LENGTH if by_length else EndCause.ANSWERED, finish_reason_type, reward_scores)
 
     def truncate_output_ids(self: Any, processing_class: Any = None) -> None:
         """Cut to max_model_len and max_response_len."""

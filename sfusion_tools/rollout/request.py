@@ -305,6 +305,10 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     def _end(self, cause: EndCause) -> None:
         self.state, self.ended_by = State.COMPLETED, cause
 
+    def _complete(self, cause: EndCause, finish_reason: FinishReasonTypeEnum, scores: dict[str, Any]) -> None:
+        self.finish_reason, self.reward_scores = finish_reason, scores
+        self._end(cause)
+
     def _continue(self) -> None:
         """Generate next, or end by length if no token is left; that is not an error."""
         left = self.tokens_left
