@@ -1,4 +1,4 @@
-"""What training imports: schemas, tools, registry, sandbox client, limiter, execution pool, rollout and reward.
+"""What training imports: runner, schemas, tools, registry, sandbox client, limiter, pool, rollout and reward.
 
 The names below are imported on first use; everything else is imported from its own module.
 """
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from sfusion_tools.errors import SfusionError
     from sfusion_tools.gsm8k_tool import Gsm8kTool
     from sfusion_tools.outcome import Outcome
+    from sfusion_tools.runner import CodeResult, CodeRunner
     from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
     from sfusion_tools.schemas import ToolResponse
     from sfusion_tools.tool_registry import initialize_tools_from_config
 
 __all__ = [
     "BaseTool",
+    "CodeResult",
+    "CodeRunner",
     "Gsm8kTool",
     "Outcome",
     "SandboxFusionTool",
@@ -38,6 +41,7 @@ __getattr__ = _on_first_use(
         "sfusion_tools.errors": ["SfusionError"],
         "sfusion_tools.gsm8k_tool": ["Gsm8kTool"],
         "sfusion_tools.outcome": ["Outcome"],
+        "sfusion_tools.runner": ["CodeResult", "CodeRunner"],
         "sfusion_tools.sandbox_fusion_tools": ["SandboxFusionTool"],
         "sfusion_tools.schemas": ["ToolResponse"],
         "sfusion_tools.tool_registry": ["initialize_tools_from_config"],

@@ -63,7 +63,7 @@ class TrajectoryTool(BaseTool, Generic[S]):
     ) -> None:
         super().__init__(config, tool_schema)
         self._begin = begin
-        self._trajectories: dict[str, S] = {}
+        self._instance_dict: dict[str, S] = {}
 
     def get_openai_tool_schema(self) -> OpenAIFunctionToolSchema:
         return super().get_openai_tool_schema() or self.default_schema
@@ -75,8 +75,8 @@ class TrajectoryTool(BaseTool, Generic[S]):
         truth = nested.get("ground_truth") if isinstance(nested, dict) else None
         if truth is None:
             truth = kwargs.get("ground_truth")
-        self._trajectories[instance_id] = self._begin(None if truth is None else str(truth))
+        self._instance_dict[instance_id] = self._begin(None if truth is None else str(truth))
         return instance_id, ToolResponse()
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
-        self._trajectories.pop(instance_id, None)
+        self._instance_dict.pop(instance_id, None)

@@ -7,6 +7,7 @@ import re
 import threading
 import warnings
 from dataclasses import dataclass
+from functools import cache
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}(?=[^`]*$)|~{3,})[ \t]*(?P<info>.*)")
 _FENCE_IN_LINE = re.compile(r"(?P<before>.*?[^`])(?P<fence>`{3,})[ \t]*(?P<info>[\w+#-]+)")
@@ -24,6 +25,8 @@ _TAGS = {
 }
 """Common tags of fenced blocks, for languages whose name is not the only one."""
 _ALL_TAGS = {tag for tags in _TAGS.values() for tag in tags}
+_STRING = re.compile(r"(?P<triple>\"{3}|'{3})|\"(?:[^\"\\]|\\.)*(?:\"|$)|'(?:[^'\\]|\\.)*(?:'|$)|#")
+"""What begins a string of several lines, a string within a line, or a comment."""
 _BYTE_ORDER_MARK = "\ufeff"
 _PARSES = 6
 _LONGEST_PARSED = 40_000
@@ -46,6 +49,8 @@ class _Block:
     nested: int | None = None
     """The line in which another block opens."""
     quoted: bool = False
+    string: str | None = None
+    """The triple quotes of a string of Python that is open after the lines read so far."""
 
     @property
     def tag(self) -> str:
@@ -79,17 +84,25 @@ def extract_code(text: str, language: str = "python") -> str:
     """
     lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
     tags = _TAGS.get(language, (language.lower(),))
-    blocks = [block for block in _blocks(lines, _ALL_TAGS.union(tags)) if not block.is_blank(lines)]
+    found = _blocks(lines, _ALL_TAGS.union(tags), strings=language == "python")
+    if any(block.string and block.end is None for block in found):  # quotes that are never closed are no string
+        found = _blocks(lines, _ALL_TAGS.union(tags), strings=False)
+    blocks = [block for block in found if not block.is_blank(lines)]
     named = [block for block in blocks if block.tag in tags]
     code = (named or blocks)[-1].body(lines, language) if blocks else text
     return code.removeprefix(_BYTE_ORDER_MARK)
 
 
-def _blocks(lines: list[str], tags: set[str]) -> list[_Block]:
+def _blocks(lines: list[str], tags: set[str], *, strings: bool) -> list[_Block]:
+    """Find the blocks; with ``strings``, a fence inside a string of Python belongs to the string."""
     blocks: list[_Block] = []
     opened: list[_Block] = []
     for number, line in enumerate(lines):
         top = opened[-1] if opened else None
+        if strings and top is not None and top.tag in ("", *_TAGS["python"]):
+            inside, top.string = top.string, _string_after(line, top.string)
+            if inside or (top.string and _string_after(line.rstrip().rstrip("`"), inside)):
+                continue
         found = _FENCE.match(line.rstrip())
         if found is None:
             if top is None:
@@ -110,6 +123,26 @@ def _blocks(lines: list[str], tags: set[str]) -> list[_Block]:
             opened.append(_Block(found["fence"], len(found["indent"]), found["info"], number + 1))
             blocks.append(opened[-1])
     return blocks
+
+
+def _string_after(line: str, quotes: str | None) -> str | None:
+    """Return the triple quotes of the string that is open after a line, given those before it."""
+    at = 0
+    while True:
+        if quotes:
+            end = _closing(quotes).search(line, at)
+            if end is None:
+                return quotes
+            at, quotes = end.end(), None
+        found = _STRING.search(line, at)
+        if found is None or found[0] == "#":
+            return None
+        at, quotes = found.end(), found["triple"]
+
+
+@cache
+def _closing(quotes: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:[^\\{quotes[0]}]|\\.|{quotes[0]}(?!{quotes[1:]}))*{quotes}")
 
 
 def _opened_in(line: str, number: int, tags: set[str]) -> _Block | None:

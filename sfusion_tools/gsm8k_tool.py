@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any, Literal
 
 from sfusion_tools.base_tool import TrajectoryTool
@@ -14,8 +14,14 @@ from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_t
 Method = Literal["strict", "flexible"]
 METHODS: tuple[Method, ...] = ("strict", "flexible")
 
-_STATED = re.compile(r"#### *(-?[$]?[0-9.,]*[0-9])")
-_NUMBER = re.compile(r"-?[$]?[0-9][0-9,]*(?:\.[0-9]+)?|-?\.[0-9]+")
+_STATED = re.compile(r"#### *([-−]?[$]?[0-9.,]*[0-9](?:e[-+]?[0-9]+|/[0-9]+)?)", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(?:(?<![\w.)])[-−])?[$]?"  # a minus after a digit, a word or a bracket is not a sign
+    r"(?:[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:,[0-9]{2})+,[0-9]{3})(?![0-9]|,[0-9])(?:\.[0-9]+)?"  # 1,234,567 or 12,34,567
+    r"|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[-+]?[0-9]+(?![\w.])|/[0-9]+(?![0-9/]))?",
+    re.IGNORECASE,
+)
+_GROUPED = re.compile(r"(?<=[0-9]),(?=(?:[0-9]{2},)*[0-9]{3}(?![0-9]))")
 
 NO_IMPROVEMENT = -0.05
 """The reward of a step whose answer is no better than the previous one."""
@@ -29,11 +35,17 @@ CALC_GSM8K_REWARD = text_tool(
 
 
 def extract_answer(text: str, method: Method = "strict") -> str | None:
-    """Return the last answer in a text: strict requires ``####`` before it, flexible takes the last number."""
+    """Return the last answer in a text: strict requires ``####`` before it, flexible falls back to the last number."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, found {method!r}")
-    found = (_STATED if method == "strict" else _NUMBER).findall(text)
-    return found[-1].replace(",", "").replace("$", "") if found else None
+    found = _STATED.findall(text) or (_NUMBER.findall(text) if method == "flexible" else [])
+    return _plain(found[-1]) if found else None
+
+
+def _plain(number: str) -> str:
+    """Return a number without currency and separators of thousands; a list such as ``1,2,3`` keeps its commas."""
+    number = number.replace("$", "").replace("−", "-")
+    return number.replace(",", "") if _GROUPED.sub("", number).count(",") == 0 else number
 
 
 def compute_score(
@@ -46,7 +58,7 @@ def compute_score(
     answer = extract_answer(solution, method)
     if answer is None:
         return 0.0
-    truth = str(ground_truth).replace(",", "").replace("$", "").strip()
+    truth = _plain(str(ground_truth).strip())
     if answer == truth or (method == "flexible" and _same_value(answer, truth)):
         return score
     return format_score
@@ -54,9 +66,16 @@ def compute_score(
 
 def _same_value(left: str, right: str) -> bool:
     try:
-        return Decimal(left) == Decimal(right)
-    except InvalidOperation:
+        return _value(left) == _value(right)
+    except (ValueError, ZeroDivisionError, ArithmeticError):
         return False
+
+
+def _value(number: str) -> Fraction:
+    above, _, below = number.partition("/")
+    if any(len(part.lower().partition("e")[2]) > 4 for part in (above, below)):
+        raise ValueError("an exponent that no answer has")
+    return Fraction(above) / Fraction(below or "1")
 
 
 @dataclass(slots=True)
@@ -85,7 +104,7 @@ class Gsm8kTool(TrajectoryTool[_LastAnswer]):
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         """Score one answer; a step that does not improve on the previous one costs a little."""
-        last = self._trajectories.get(instance_id)
+        last = self._instance_dict.get(instance_id)
         if last is None or last.ground_truth is None:
             return ToolResponse(text=f"[{self.name}] There is no ground truth to compare with."), None, {}
         if not isinstance(parameters, dict) or parameters.get("answer") is None:
@@ -104,7 +123,7 @@ class Gsm8kTool(TrajectoryTool[_LastAnswer]):
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         """Return the score of the last answer, None if there is no ground truth."""
-        last = self._trajectories.get(instance_id)
+        last = self._instance_dict.get(instance_id)
         return None if last is None or last.ground_truth is None else self._score(last)
 
     def _score(self, last: _LastAnswer) -> float:

@@ -26,7 +26,7 @@ class Outcome(StrEnum):
     TRANSPORT_TIMEOUT = "transport_timeout"
     """There was no complete answer within the time of the attempt or of the whole call."""
     BAD_RESPONSE = "bad_response"
-    """The answer is not one of a sandbox: not JSON, truncated, too large, or a refused request."""
+    """The answer is not one of a sandbox: not JSON, truncated, too large, without output, or a refused request."""
     BAD_ARGUMENTS = "bad_arguments"
     """The model's arguments could not be used; nothing was sent."""
     CANCELLED = "cancelled"

@@ -1,27 +1,32 @@
 """Judges a generation on input/output cases, run in the sandbox.
 
-The result of a case is True, False, or a number that says why it could not be judged. An infrastructure failure is
-never a wrong answer, a program that raises never passes, and no case affects the result of another.
+The result of a case is True, False, or a number that says why it did not pass. An infrastructure failure is never a
+wrong answer: its case is lost, and the score has bounds. A program that raises never passes, and no case affects the
+result of another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
-from typing import Any
+from importlib import import_module
+from typing import Any, Protocol
 
 from sfusion_tools._loops import in_own_loop
 from sfusion_tools.code_blocks import extract_code
 from sfusion_tools.errors import GuardTripped, JudgeError, near
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES
-from sfusion_tools.sandbox import LANGUAGES, CallResult, Program, SandboxClient
-from sfusion_tools.sandbox.tool import SandboxFusionTool
+from sfusion_tools.runner import CodeRunner
+from sfusion_tools.sandbox import LANGUAGES, CallResult, Program
 from sfusion_tools.wording import counted
 
 INFRASTRUCTURE = -1
@@ -44,6 +49,12 @@ linecache.cache["solution.py"] = len(source), None, source.splitlines(True), "so
 # It is imported, not run: `__name__` is not "__main__".
 solution = sys.modules["solution"] = types.ModuleType("solution")
 solution.__file__ = "solution.py"
+for word, home in {names!r}.items():
+    try:
+        module = __import__(home)
+        setattr(solution, word, module if word == home else getattr(module, word))
+    except (ImportError, AttributeError):
+        pass
 try:
     exec(compile(source, "solution.py", "exec", dont_inherit=True), solution.__dict__)
 except SystemExit as stop:
@@ -61,6 +72,13 @@ out.write({mark!a} + result + "\\n")
 out.close()
 """
 
+_GIVEN = (
+    "typing", "string", "re", "datetime", "operator", "statistics", "random", "copy", "math", "functools", "itertools",
+    "bisect", "heapq", "collections", "io", "json", "sys",
+)  # fmt: skip
+"""The modules whose names solutions get; of equal names, that of the later one."""
+_UNLIMITED = {"enable_global_rate_limit": False}
+_WORD = re.compile(r"[A-Za-z_]\w*")
 NO_RESULT = object()
 """Equals nothing that a function can return."""
 
@@ -75,40 +93,59 @@ class Case:
     """How a right program prints or encodes its answer."""
 
 
+class RunsPrograms(Protocol):
+    """A CodeRunner, or the SandboxClient beneath it."""
+
+    async def run(self, program: Program, /) -> CallResult: ...
+
+
 @dataclass(slots=True)
 class Judgement:
     """The results of all cases, in their order."""
 
     results: list[CaseResult]
     calls: list[CallResult | None] = field(default_factory=list)
-    """The call of each case; None if the deadline passed first."""
+    """The call of each case, with its attempts; None if the deadline passed first."""
+
+    @property
+    def lost(self) -> int:
+        """The number of cases that infrastructure kept from being judged."""
+        return sum(result is not True and result == INFRASTRUCTURE for result in self.results)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The scores if all lost cases had failed, and if all had passed."""
+        passed = sum(result is True for result in self.results)
+        return passed / len(self.results), (passed + self.lost) / len(self.results)
 
     @property
     def score(self) -> float | None:
-        """The fraction of cases passed; None if infrastructure kept any case from being judged."""
-        if any(result is not True and result == INFRASTRUCTURE for result in self.results):
-            return None
-        return sum(result is True for result in self.results) / len(self.results)
+        """The fraction of cases passed; None if a case is lost: mask the sample, or use the bounds."""
+        return None if self.lost else self.bounds[0]
 
     @property
-    def passed(self) -> bool:
-        return all(result is True for result in self.results)
+    def passed(self) -> bool | None:
+        """True if every case passed, False if one did not; None if lost cases decide."""
+        lowest, highest = self.bounds
+        return None if lowest < highest == 1.0 else lowest == 1.0
 
 
 async def judge(
     generation: str,
     in_outs: Mapping[str, Any],
-    client: SandboxClient,
+    runner: RunsPrograms,
     *,
     language: str = "python",
     timeout: float = 10.0,
     memory_limit_mb: int = 1024,
     concurrency: int = 8,
     deadline: float = 120.0,
+    tolerance: float = 0.0,
 ) -> Judgement:
     """Run a generation on every case of ``{"inputs": […], "outputs": […]}``; with ``fn_name``, cases call a function.
 
-    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not judged.
+    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not judged. Numbers may differ
+    from the expected ones by ``tolerance``, absolute or relative.
     """
     if not _is_whole(concurrency) or concurrency < 1:
         raise JudgeError(f"concurrency must be a whole number of at least 1, found {concurrency!r}")
@@ -118,6 +155,8 @@ async def judge(
         raise JudgeError(f"timeout must be a number of seconds above 0, found {timeout!r}")
     if not isinstance(deadline, int | float) or math.isnan(deadline):
         raise JudgeError(f"deadline must be a number of seconds, found {deadline!r}")
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise JudgeError(f"tolerance must be a number from 0 to below 1, found {tolerance!r}")
     if language not in LANGUAGES:
         raise JudgeError(f"{language!r} is not a language of Sandbox Fusion; {near(str(language), LANGUAGES)}")
     if not isinstance(in_outs, Mapping):
@@ -136,9 +175,9 @@ async def judge(
     async def run(number: int, case: Case) -> None:
         program = Program(code, language, timeout, memory_limit_mb=memory_limit_mb, stdin=case.stdin)
         async with places:
-            call = await client.run(program)
+            call = await runner.run(program)
         judgement.calls[number] = call
-        judgement.results[number] = _verdict(call, case, mark)
+        judgement.results[number] = _verdict(call, case, mark, tolerance)
 
     # Cases that are not reached in time keep the result INFRASTRUCTURE.
     try:
@@ -163,8 +202,9 @@ def judge_sync(
     retries and guard. Everything opened for this is closed again.
     """
     # Read here, so that a mistake in it is raised before a thread is started.
-    client = SandboxFusionTool(dict(sandbox)).client if isinstance(sandbox, Mapping) else SandboxClient(sandbox)
-    return in_own_loop(lambda: judge(generation, in_outs, client, **settings))
+    config = sandbox if isinstance(sandbox, Mapping) else {"sandbox_fusion_url": sandbox, **_UNLIMITED}
+    runner = CodeRunner(config)
+    return in_own_loop(lambda: judge(generation, in_outs, runner, **settings))
 
 
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
@@ -233,15 +273,15 @@ def _json(value: Any, where: str) -> str:
         raise JudgeError(f"{where} is not JSON: {error}") from None
 
 
-def _verdict(call: CallResult, case: Case, mark: str | None) -> CaseResult:
+def _verdict(call: CallResult, case: Case, mark: str | None, tolerance: float) -> CaseResult:
     """Judge a call; its result follows the mark in a function case."""
     match call.outcome:
         case Outcome.OK:
-            right = (
-                _lines(call.stdout) == case.expected
-                if mark is None
-                else read_result(call.stdout, mark) in case.expected
-            )
+            if mark is None:
+                right = is_close(_lines(call.stdout), case.expected, tolerance)
+            else:
+                result = read_result(call.stdout, mark)
+                right = any(is_close(result, expected, tolerance) for expected in case.expected)
             return right or (INFRASTRUCTURE if _is_too_long(call, case, mark) else False)
         case Outcome.PROGRAM_ERROR:
             return RUNTIME_ERROR
@@ -284,15 +324,53 @@ def _lines(text: str) -> list[str]:
 
 
 def calling_program(source: str, name: str) -> str:
-    """Return the program that calls the function; an exception ends it with an error."""
+    """Return the program that calls the function; an exception ends it with an error.
+
+    The solution finds the names of the standard library that LeetCode's solutions use without importing them. The
+    function itself is never one of them.
+    """
     if not name.isidentifier():
         raise JudgeError(f"fn_name must be the name of a function, found {name!r}")
-    return _PROGRAM.format(source=source, name=name, mark=mark_of(source))
+    words = set(_WORD.findall(source)) - {name, "Solution"}
+    names = {word: home for word, home in _given_names().items() if word in words}
+    return _PROGRAM.format(source=source, name=name, mark=mark_of(source), names=names)
+
+
+@cache
+def _given_names() -> dict[str, str]:
+    """The modules that a solution gets, and their names, with the module that each comes from."""
+    found: dict[str, str] = {}
+    for home in _GIVEN:
+        module = import_module(home)
+        public = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+        found |= {name: home for name in public if not hasattr(builtins, name)}
+    return found | {home: home for home in _GIVEN}
 
 
 def mark_of(source: str) -> str:
     """Return what precedes the result in stdout. No text contains its own hash, so no solution can spell it out."""
     return f"\x1fsfusion {sha256(source.encode()).hexdigest()[:16]}\x1f"
+
+
+def is_close(found: Any, expected: Any, tolerance: float) -> bool:
+    """Compare what ``comparable`` returns, or lines of words, of which those that are numbers may differ."""
+    if found == expected or not tolerance:
+        return bool(found == expected)
+    match found, expected:
+        case (list(), list()) if len(found) == len(expected):
+            return all(is_close(*pair, tolerance) for pair in zip(found, expected, strict=True))
+        case (dict(), dict()) if found.keys() == expected.keys():
+            return all(is_close(found[key], expected[key], tolerance) for key in found)
+        case (tuple(), tuple()):
+            with suppress(OverflowError):  # integers that no float can hold
+                return math.isclose(found[0], expected[0], rel_tol=tolerance, abs_tol=tolerance)
+        case (str(), str()):
+            words = found.split(), expected.split()
+            if len(words[0]) == len(words[1]) != 1:
+                return is_close(*words, tolerance)
+            with suppress(ValueError):
+                return math.isclose(float(found), float(expected), rel_tol=tolerance, abs_tol=tolerance)
+    return False
 
 
 def comparable(text: str) -> Any:

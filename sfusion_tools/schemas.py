@@ -129,5 +129,9 @@ class ToolResponse(ComparedByContent):
     def is_empty(self) -> bool:
         return not self.text and not self.image and not self.video
 
+    def __str__(self) -> str:
+        # Code written for verl's class takes str() of what is not one.
+        return self.text or ""
+
     def is_text_only(self) -> bool:
         return bool(self.text) and not self.image and not self.video

@@ -329,7 +329,8 @@ class Output(ContentFault):
     """Which output to change: ``stdout``, ``stderr`` or ``both``."""
 
     def may_end(self) -> frozenset[Outcome]:
-        return frozenset({Outcome.BAD_RESPONSE} if self.what == "not_utf8" else ())
+        unusable = self.what == "not_utf8" or (self.what == "null" and self.stream != "stderr")
+        return frozenset({Outcome.BAD_RESPONSE} if unusable else ())
 
     def is_harmless(self, phase: Phase) -> bool:
         return self.what in ("lost", "null", "cut") and self.stream == "stderr"

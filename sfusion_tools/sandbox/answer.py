@@ -88,6 +88,8 @@ def _read_run(answer: dict[str, Any]) -> Reading:
     if status != "Success":
         # Believing either would turn a failure into a pass, or a pass into a failure of the program.
         return Reading(Outcome.BAD_RESPONSE, f"the answer contradicts itself: return_code is 0, status {status!r}")
+    if ran.get("stdout") is None:
+        return Reading(Outcome.BAD_RESPONSE, "the program ended well, but its stdout is null: the output is lost")
     return _reading(Outcome.OK, answer, ran)
 
 

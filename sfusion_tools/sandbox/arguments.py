@@ -34,11 +34,14 @@ def offered_languages(config: SandboxToolConfig, schema: OpenAIFunctionParameter
     return RUNNABLE if parameter.enum is None else frozenset(name for name in RUNNABLE if name in parameter.enum)
 
 
-def read_arguments(parameters: Any, config: SandboxToolConfig, languages: Collection[str] = ()) -> tuple[Program, str]:
+def read_arguments(
+    parameters: Any, config: SandboxToolConfig, languages: Collection[str] = (), *, longest: float | None = None
+) -> tuple[Program, str]:
     """Return the program, and a remark for the model if it does not get exactly what it asked for.
 
     ``languages`` are those that the model may choose besides the default. A sandbox may lack the others, and a model
-    that could choose them could make its failures look like the sandbox's.
+    that could choose them could make its failures look like the sandbox's. ``longest`` is the longest timeout, if it is
+    not that of the config.
     """
     if not isinstance(parameters, dict):
         raise BadArguments(
@@ -49,7 +52,7 @@ def read_arguments(parameters: Any, config: SandboxToolConfig, languages: Collec
     if (asked := parameters.get("language")) is not None:
         language = _language(asked, language, languages)
     if (asked := parameters.get("timeout")) is not None:
-        timeout, remark = _timeout(asked, config)
+        timeout, remark = _timeout(asked, config.longest_timeout if longest is None else longest)
     program = Program(
         code,
         language,
@@ -69,11 +72,17 @@ def _code(parameters: dict[str, Any]) -> str:
         raise BadArguments("code is not a string", f"`code` must be a string, found {_kind(code)}; {_EXAMPLE}")
     if not code.strip():
         raise BadArguments("code is empty", f"`code` is empty; {_EXAMPLE}")
-    try:
-        code.encode()
-    except UnicodeEncodeError as error:
-        raise BadArguments("code is not text", f"`code` contains a lone surrogate at position {error.start}") from None
+    check_text("code", code)
     return code
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse what the server could not read: its failure would look like the sandbox's."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = f"`{name}` contains a lone surrogate at position {error.start}"
+        raise BadArguments(f"{name} is not text", found) from None
 
 
 def _language(asked: Any, default: str, others: Collection[str]) -> str:
@@ -94,12 +103,11 @@ def _language(asked: Any, default: str, others: Collection[str]) -> str:
     )
 
 
-def _timeout(asked: Any, config: SandboxToolConfig) -> tuple[float, str]:
+def _timeout(asked: Any, longest: float) -> tuple[float, str]:
     try:
         seconds = math.nan if isinstance(asked, bool) else float(asked)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    longest = config.longest_timeout
     if not seconds > 0:
         raise BadArguments(
             "timeout is not a number of seconds",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
-from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter import Limiter, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
@@ -170,6 +170,11 @@ class SandboxClient:
                 guard.end(guarded, loop.time(), ended)
         return result
 
+    def permit(self) -> Permit | None:
+        """Return a permit to enter, None without a limiter."""
+        limiter = self._limiter()
+        return None if limiter is None else limiter.permit(self._bounds.queue)
+
     async def aclose(self) -> None:
         """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""
         await self._transport.leave(runtime.scope(), self)
@@ -308,9 +313,11 @@ class SandboxClient:
         status, headers = answer.status, answer.headers
         if answer.whole or status != 200:  # the status decides; the body of a refusal only adds detail
             reading = read_answer(status, headers.get("Content-Type", ""), answer.body)
+            # Programs are stateless in this sandbox, so one without a result can be run again.
+            transient = status in RETRIED_STATUSES or (status == 200 and not reading.outcome.is_from_program)
         else:
             reading = Reading(Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes")
-        transient = status in RETRIED_STATUSES
+            transient = False
         asked = retry_after(headers, time.time()) if transient else None
         return _Sent(reading, status, asked, may_have_run(status), transient, len(answer.body))
 
@@ -330,9 +337,9 @@ _UNLIMITED = nullcontext()
 
 def _health(sent: _Sent) -> Health:
     """What an attempt without an answer of the program says about its sandbox."""
-    if sent.transient or (sent.reading.outcome is Outcome.SANDBOX_ERROR and sent.status != 200):
-        return Health.FAILED
-    return Health.REFUSED
+    if sent.status == 200:
+        return Health.REFUSED  # perhaps because of the program: then it is the same everywhere
+    return Health.FAILED if sent.transient or sent.reading.outcome is Outcome.SANDBOX_ERROR else Health.REFUSED
 
 
 def _proxy(url: str) -> str | None:

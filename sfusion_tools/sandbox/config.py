@@ -82,7 +82,9 @@ class SandboxToolConfig(BaseModel):
     backoff_base: Seconds = Field(0.5, description="first pause between attempts; doubles, with jitter")
     backoff_cap: Seconds = Field(8.0, description="longest pause, unless Retry-After asks for more")
     retry_may_have_run: bool = Field(
-        True, description="also retry after 502, 504, a lost connection or a timeout, when the code may have run"
+        True,
+        description="also retry when the code may have run: after 500, 502, 504, a lost connection, a timeout, "
+        "a SandboxError or an answer that cannot be used",
     )
     transport_margin: Seconds = Field(10.0, description="seconds an attempt may take beyond the program's own time")
     call_deadline: Seconds | None = Field(

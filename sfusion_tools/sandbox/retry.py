@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
 _MOST_DOUBLINGS = 60
 """More reach any cap; from 1024 on they would overflow, and orders to wait are not bounded by a count."""
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sfusion_tools.base_tool import TrajectoryTool
-from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import Limiter
-from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.runner import CodeRunner, Parts, in_shared_loop
 from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
-from sfusion_tools.sandbox.call_log import CallLog
-from sfusion_tools.sandbox.client import Event, SandboxClient
+from sfusion_tools.sandbox.client import Event
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
-from sfusion_tools.sandbox.ray_metrics import counted_call
-from sfusion_tools.sandbox.result import CallResult, new_call_id
-from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
-from sfusion_tools.sandbox.text import model_text, plain
+from sfusion_tools.sandbox.inherited import ExecutionPool, calling, followed, give_up_permit
+from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.shared_guard import SandboxGuard
+from sfusion_tools.sandbox.text import plain
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_tool
 
 EXTRAS, KEY = "extras", "sfusion"
@@ -36,13 +34,21 @@ MEASURED = ("attempts", "permit_wait_s", "backoff_s", "total_s")
 CODE_INTERPRETER = text_tool("code_interpreter", "A tool for executing code.", "code", "The code to execute.")
 
 
-@dataclass(slots=True)
-class _LastCall:
-    ground_truth: str | None
-    number: int = 0
-    outcome: Outcome | None = None
-    """None until the call has ended."""
-    stdout: str = ""
+class _Instance(dict[str, Any]):
+    """A trajectory, with the keys that subclasses of verl's tool use, and its last call."""
+
+    __slots__ = ("number", "outcome", "stdout")
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        super().__init__(known)
+        self.number = 0
+        self.outcome: Outcome | None = None
+        """None until the call has ended."""
+        self.stdout = ""
+
+    @classmethod
+    def of(cls, ground_truth: str | None) -> _Instance:
+        return cls({"response": "", "ground_truth": ground_truth, "reward": []})
 
     def begin(self) -> int:
         """Begin a call, which is the last one from now on; return its number."""
@@ -67,7 +73,7 @@ class _Setting:
         tool._configure({**tool.config, self._name: value})
 
 
-class SandboxFusionTool(TrajectoryTool[_LastCall]):
+class SandboxFusionTool(TrajectoryTool[_Instance]):
     """Runs code for many trajectories at once, under the cluster's limiter, and never hides how a call ended."""
 
     default_schema = CODE_INTERPRETER
@@ -91,42 +97,46 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the state of the
         sandboxes if it is not to be that of this process.
         """
-        super().__init__(config, tool_schema, _LastCall)
-        self._on_event = on_event
-        self._limiter = limiter
-        self._fleet = fleet
-        self._guard = guard
+        super().__init__(config, tool_schema, _Instance.of)
+        self._parts = Parts(limiter, on_event, fleet, guard)
+        self._overridden = type(self).execute_code is not SandboxFusionTool.execute_code
         self._configure(config)
 
     def _configure(self, config: dict[str, Any]) -> None:
-        self.settings = settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
+        self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
-        self._languages = offered_languages(settings, self.tool_schema.function.parameters)
-        event_log = settings.event_log or EventLogSettings.of_environment()
-        self._call_log = None if event_log is None else CallLog(event_log)
-        limiter = self._limiter or LimiterChoice(
-            settings.limits,
-            kind=settings.limiter,
-            name=settings.limiter_name,
-            apply=settings.rate_limit_mismatch == "apply",
-            share=settings.share,
-        )
-        guard = self._guard
-        if guard is None and settings.guard is not None:
-            guard = shared_guard(settings.guard, settings.sandbox_fusion_url, settings.headers)
-        self.client = SandboxClient(
-            settings.sandbox_fusion_url,
-            limiter=limiter if settings.enable_global_rate_limit else lambda: None,
-            retry=settings.retry,
-            bounds=settings.bounds,
-            headers=settings.headers,
-            trust_proxy_env=settings.trust_proxy_env,
-            on_event=self._on_event,
-            fleet=self._fleet,
-            guard=guard,
-            call_log=self._call_log,
-        )
-        """Runs this tool's programs, under its limiter and its guard; ``judge`` takes it too."""
+        self._languages = offered_languages(self.settings, self.tool_schema.function.parameters)
+        self.runner = CodeRunner(self.settings, name=self.name, languages=self._languages, parts=self._parts)
+        """Runs this tool's programs; ``judge`` takes it too."""
+        self.client = self.runner.client
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.execute is not SandboxFusionTool.execute:
+            cls.execute = followed(cls.execute)  # type: ignore[method-assign]
+
+    @cached_property
+    def execution_pool(self) -> Any:
+        """The pool as subclasses of verl's tool use it: ``await self.execution_pool.execute.remote(fn, …)``."""
+        ours = SandboxFusionTool.execute_code
+
+        def direct(fn: Any) -> Any:
+            return fn.__self__._execute_code if getattr(fn, "__func__", None) is ours else None
+
+        return ExecutionPool(lambda: self.client.permit(), direct)
+
+    def execute_code(
+        self, instance_id: str, code: str, timeout: float | None = None, language: str | None = None
+    ) -> ToolResponse:
+        """Run code and block until it has ended; for subclasses, which may override it as on verl's tool."""
+        give_up_permit()
+        return in_shared_loop(self._execute_code(instance_id, code, timeout, language))
+
+    async def _execute_code(
+        self, instance_id: str, code: str, timeout: float | None = None, language: str | None = None
+    ) -> ToolResponse:
+        arguments = {"code": code, "timeout": timeout, "language": language}
+        return (await self._call(instance_id, arguments))[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Only the configuration is pickled: connections and trajectories stay in this process.
@@ -140,28 +150,41 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
         so the call is also counted in the ``agent_data`` that verl passes.
         """
-        last = self._trajectories.get(instance_id)
-        number = last.begin() if last is not None else 0
-        call_id = str(kwargs.get("call_id") or new_call_id())
-        timeout, remark = self.settings.default_timeout, ""
-        result = CallResult(call_id, Outcome.CANCELLED)
-        with counted_call(self.name, result, on=self.settings.ray_metrics):
-            try:
-                program, remark = read_arguments(parameters, self.settings, self._languages)
-            except BadArguments as error:
-                result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
-                if self._call_log is not None:
-                    self._call_log.malformed(call_id, error)
-            else:
-                timeout = program.timeout
-                await self.client.run(program, result=result)
-        if last is not None:
-            last.end(number, result)
+        if self._overridden:
+            return await self._execute_overridden(instance_id, parameters, **kwargs)  # type: ignore[no-any-return]
+        response, metrics = await self._call(instance_id, parameters, kwargs.get("call_id"), kwargs.get("agent_data"))
+        return response, None, metrics
+
+    @followed
+    async def _execute_overridden(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
+        """Do as verl's tool does: call ``execute_code``, which a subclass has overridden."""
+        try:
+            program, _ = read_arguments(parameters, self.settings, self._languages)
+        except BadArguments:
+            return (await self._call(instance_id, parameters))[0], None, None
+        arguments = instance_id, program.code, program.timeout, program.language
+        result = await self.execution_pool.execute.remote(self.execute_code, *arguments)
+        if not hasattr(result, "text"):
+            result = ToolResponse(text=None if result is None else str(result))
+        return result, None, None
+
+    async def _call(
+        self, instance_id: str, parameters: Any, call_id: str | None = None, agent_data: Any = None
+    ) -> tuple[ToolResponse, dict[str, Any]]:
+        instance: Any = self._instance_dict.get(instance_id)
+        if type(instance) is dict:  # made by a subclass
+            instance = self._instance_dict[instance_id] = _Instance(instance)
+        number = instance.begin() if instance is not None else 0
+        result = await self.runner.call(parameters, call_id=call_id)
+        if instance is not None:
+            instance.end(number, result)
         metrics = result.metrics()
-        if (agent_data := kwargs.get("agent_data")) is not None:
+        if (caller := calling.get()) is not None:
+            caller.metrics = metrics
+            agent_data = caller.agent_data if agent_data is None else agent_data
+        if agent_data is not None:
             count_call(agent_data, metrics)
-        text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
-        return ToolResponse(text=text), None, metrics
+        return ToolResponse(text=result.text), metrics
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | list[float] | None:
         """Return 1.0 if the program that started last printed the ground truth, else 0.0.
@@ -169,16 +192,19 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         As verl's tool, return an empty list if there is nothing to judge: no ground truth, or no call. None if the last
         call failed for reasons that are not the program's.
         """
-        last = self._trajectories.get(instance_id)
-        if last is None or last.ground_truth is None or last.number == 0:
+        instance: Any = self._instance_dict.get(instance_id)
+        if instance is not None and instance.get("reward"):
+            return instance["reward"]  # type: ignore[no-any-return] # put there by a subclass
+        if not isinstance(instance, _Instance) or instance.get("ground_truth") is None or instance.number == 0:
             return []
-        if last.outcome is None or last.outcome.is_infrastructure:
+        if instance.outcome is None or instance.outcome.is_infrastructure:
             return None
-        return float(last.outcome is Outcome.OK and plain(last.stdout).strip() == last.ground_truth.strip())
+        printed = plain(instance.stdout).strip()
+        return float(instance.outcome is Outcome.OK and printed == str(instance["ground_truth"]).strip())
 
     async def aclose(self) -> None:
         """Close this loop's connections; the end of the loop closes them too."""
-        await self.client.aclose()
+        await self.runner.aclose()
 
 
 def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from sfusion_tools import runner as runner_module
 from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver
@@ -281,7 +282,7 @@ def raises_on_a_sandbox_error(replace: Replace) -> None:
             raise RuntimeError(result.message)
         return model_text(result, *args, **options)
 
-    replace(tool_module, "model_text", fragile)
+    replace(runner_module, "model_text", fragile)
 
 
 @change("text_is_truthful", "proxy-in-between")
@@ -291,7 +292,7 @@ def shows_a_placeholder(replace: Replace) -> None:
     def placeholder(result: Any, *args: Any, **options: Any) -> str:
         return model_text(result, *args, **options) if result.outcome.is_from_program else "no stdout here"
 
-    replace(tool_module, "model_text", placeholder)
+    replace(runner_module, "model_text", placeholder)
 
 
 @change("partial_output_kept", "rotten-hang")
@@ -303,7 +304,7 @@ def forgets_partial_output(replace: Replace) -> None:
             result.stdout = ""
         return model_text(result, *args, **options)
 
-    replace(tool_module, "model_text", forgetful)
+    replace(runner_module, "model_text", forgetful)
 
 
 @change("infra_never_scored", "swallowed-failures")
@@ -323,7 +324,7 @@ def says_nothing_about_refusals(replace: Replace) -> None:
     def silent(result: Any, *args: Any, **options: Any) -> str:
         return "" if result.outcome is Outcome.BAD_ARGUMENTS else model_text(result, *args, **options)
 
-    replace(tool_module, "model_text", silent)
+    replace(runner_module, "model_text", silent)
 
 
 @change("stderr_shown", "rotten-raise")
@@ -334,7 +335,7 @@ def drops_stderr_of_programs(replace: Replace) -> None:
         result.stderr = ""
         return model_text(result, *args, **options)
 
-    replace(tool_module, "model_text", half)
+    replace(runner_module, "model_text", half)
 
 
 @change("cuts_marked", "silent-truncation", also=("text_is_truthful",))

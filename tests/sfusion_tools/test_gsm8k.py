@@ -23,6 +23,16 @@ from sfusion_tools.gsm8k_tool import NO_IMPROVEMENT, Gsm8kTool, compute_score, e
         ("3 apples and 4 pears make 7.", None, "7"),
         ("it costs $12.50!", None, "12.50"),
         ("half is .5", None, ".5"),
+        ("so −5", None, "-5"),
+        ("#### −5", "-5", "-5"),
+        ("one of 1/2", None, "1/2"),
+        ("about 1e3", None, "1e3"),
+        ("#### 42\nNote 7: see step 3", "42", "42"),
+        ("the roots are 1,2,3", None, "3"),
+        ("#### 1,2,3", "1,2,3", "1,2,3"),
+        ("1,234,567.5 in all", None, "1234567.5"),
+        ("rupees 12,34,567", None, "1234567"),
+        ("pages 3-5", None, "5"),
         ("no number", None, None),
         ("", None, None),
         ("####", None, None),
@@ -45,6 +55,13 @@ def test_strict_compares_the_text_flexible_the_value():
     assert compute_score("#### 1,234", "1,234", "strict") == 1.0
     assert compute_score("72", "72", "strict") == 0.0
     assert compute_score("72", "72", "flexible") == 1.0
+
+
+def test_flexible_reads_signs_fractions_and_exponents():
+    right = [("−5", "-5"), ("1/2", "0.5"), ("1e3", "1,000"), ("#### 42 (step 7)", "42"), ("$1,200", "1200")]
+    wrong = [("−5", "5"), ("1/2", "2"), ("1e3", "3"), ("#### 42 (step 7)", "7"), ("1,2,3", "123"), ("1/0", "0")]
+    assert [compute_score(text, truth, "flexible") for text, truth in (*right, *wrong)] == [1.0] * 5 + [0.0] * 6
+    assert compute_score("1e999999999", "1", "flexible") == 0.0
 
 
 def test_a_wrong_answer_gets_the_format_score():

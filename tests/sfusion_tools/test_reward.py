@@ -121,6 +121,49 @@ async def test_functions_are_called_with_their_arguments(runner):
     assert await results(add, runner, fn_name="add", **cases) == [True, True, True, True]
 
 
+LEETCODE = """```python
+class Solution:
+    def f(self, a: List[int], k: Optional[int] = None) -> int:
+        heap = heapify(a) or a
+        counts = Counter(a), defaultdict(int), collections.deque(), heapq.nlargest(1, a), math.inf, pow(2, 3, 5)
+        return bisect_left(sorted(heap), 2) + int(sqrt(0)) + max(accumulate(a)) + reduce(operator.add, a)
+```"""
+
+
+async def test_solutions_find_the_names_that_leetcode_imports(runner):
+    """verl's wrapper imports them; without, `List` is a NameError and the right solution scores 0."""
+    assert await results(LEETCODE, runner, fn_name="f", inputs=[[[3, 1, 2]]], outputs=[13]) == [True]
+    own = "def gcd(a, b):\n    return math.gcd(a, b) + 1"
+    assert await results(own, runner, fn_name="gcd", inputs=[[4, 6]], outputs=[3]) == [True]
+    missing = "def solve(a, b):\n    return gcd(a, b)"
+    assert await results(missing, runner, fn_name="gcd", inputs=[[4, 6]], outputs=[2]) == [RUNTIME_ERROR]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "tolerance", "right"),
+    [
+        ("0.30000000000000004", "0.3", 0, False),
+        ("0.30000000000000004", "0.3", 1e-6, True),
+        ("1 x 3.0000001\n2", "1 x 3\n2", 1e-6, True),
+        ("1 x 3.1\n2", "1 x 3\n2", 1e-6, False),
+        ("1 y 3", "1 x 3", 1e-6, False),
+        ("1 2", "1", 1e-6, False),
+    ],
+)
+async def test_numbers_may_differ_by_the_tolerance(found, expected, tolerance, right):
+    answers = Answers({"": ended(Outcome.OK, found)})
+    judgement = await judge("…", {"inputs": [""], "outputs": [expected]}, answers, tolerance=tolerance)
+    assert judgement.results == [right]
+
+
+async def test_results_of_functions_may_differ_by_the_tolerance(runner):
+    cases = {"fn_name": "f", "inputs": [[]], "outputs": [[{"a": 0.3}, "x", True, 10**400]]}
+    close, wrong = (f"def f(): return [{{'a': .1 + .2}}, 'x', {last}, 10**400]" for last in ("True", "1"))
+    judged = [await judge(code, cases, runner, memory_limit_mb=-1, tolerance=1e-9) for code in (close, wrong)]
+    assert [one.results for one in judged] == [[True], [False]]
+    assert (await judge(close, cases, runner, memory_limit_mb=-1)).results == [False]
+
+
 async def test_a_method_of_a_solution_is_called(runner):
     code = "class Solution:\n    def f(self, x):\n        return x + 1\n"
     assert await results(code, runner, fn_name="f", inputs=[[1]], outputs=[2]) == [True]
@@ -275,7 +318,18 @@ async def test_one_infrastructure_failure_leaves_the_other_results_unchanged():
     runner = Answers({"a": ended(Outcome.OK, "1"), "b": ended(Outcome.UNREACHABLE), "c": ended(Outcome.OK, "2")})
     judgement = await judge("…", {"inputs": ["a", "b", "c"], "outputs": ["1", "1", "1"]}, runner)
     assert judgement.results == [True, INFRASTRUCTURE, False]
-    assert judgement.score is None
+    assert (judgement.score, judgement.lost, judgement.bounds) == (None, 1, (1 / 3, 2 / 3))
+    assert judgement.passed is False
+
+
+async def test_a_case_that_fails_once_is_run_again():
+    """ByteDance's own SDK retries a SandboxError; without that, one of twelve cases lost the whole sample."""
+    rules = [{"first": 1, "what": {what: True}} for what in ("sandbox_error", "reset")]
+    async with FakeSandbox(executor="python", faults=rules) as sandbox:
+        cases = {"inputs": [str(n) for n in range(12)], "outputs": [str(2 * n) for n in range(12)]}
+        judgement = await judge(DOUBLE, cases, client(sandbox.url), memory_limit_mb=-1)
+    assert (judgement.score, judgement.lost, judgement.bounds) == (1.0, 0, (1.0, 1.0))
+    assert sum(len(call.attempts) for call in judgement.calls) == 14
 
 
 @pytest.mark.parametrize(
@@ -447,6 +501,8 @@ def test_the_score_is_the_fraction_of_passed_cases():
     assert Judgement([True, True]).passed
     assert Judgement([True, False, -2, -3, -4]).score == pytest.approx(0.2)
     assert Judgement([True, -1]).score is None
+    assert [Judgement(cases).passed for cases in ([True], [True, -1], [False, -1], [-1])] == [True, None, False, None]
+    assert Judgement([True, -1, -1, -2]).bounds == (0.25, 0.75)
     assert json.dumps(Judgement([True, False, -1]).results) == "[true, false, -1]"
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import verl.tools.schemas as verl_schemas
+from verl.experimental.agent_loop.tool_parser import FunctionCall
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 import sfusion_tools.schemas as our_schemas
+from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
-from tests.verl.releases import NEW, initialize_tools_from_config, make_loop, trainer_config
-from tests.verl.tools import OURS, SCHEMA, THEIRS, verl_config, write_tools
+from tests.verl.releases import NEW, agent_data, initialize_tools_from_config, make_loop, trainer_config
+from tests.verl.tools import OURS, SCHEMA, THEIRS, quick, verl_config, write_tools
 
 URL = "http://127.0.0.1:8080/run_code"
 
@@ -144,3 +146,34 @@ def test_function_tools_can_be_used_next_to_it(tmp_path: Path) -> None:
     )
     file = write_tools(tmp_path / "tools.yaml", verl_config(URL))
     assert [tool.name for tool in load_all_tools(str(file), str(functions))] == ["code_interpreter", "add"]
+
+
+@pytest.mark.skipif(not NEW, reason="function tools were added after 0.7")
+async def test_the_function_tool_runs_code_in_the_agent_loop(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our file, named in verl's config, with the sandbox in the environment."""
+    from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
+    from verl.tools.tool_registry import load_all_tools
+
+    import sfusion_tools.function_tool
+
+    async with FakeSandbox(faults=[{"call": "a", "first_attempts": 1, "what": {"status": 503}}]) as sandbox:
+        config = quick(sandbox.url, limiter="local", max_attempts=2)
+        monkeypatch.setenv("SFUSION_TOOL_CONFIG", str(write_tools(tmp_path / "tools.yaml", config)))
+        (tool,) = load_all_tools(None, sfusion_tools.function_tool.__file__)
+        assert tool.tool_schema.model_dump(exclude_none=True, exclude_unset=True) == SCHEMA
+        loop = make_loop(trainer_config(model, tmp_path / "tools.yaml"))
+        loop.tools = {tool.name: tool}
+        answers = []
+        for arguments in ({"code": '3  # sfusion:call=a prints="3"'}, {"cod": "3"}, {"code": "1"}):
+            call = FunctionCall(name=tool.name, arguments=json.dumps(arguments))
+            answers.append(await loop._call_tool(call, {}, agent_data()))
+            if len(answers) == 2:
+                sandbox.server.crash()
+    texts = [response.text for response, _, _ in answers]
+    assert texts[0] == "3"
+    assert "`code` is missing, found only 'cod'" in texts[1]
+    assert "could not be reached" in texts[2]
+    assert [metrics["outcome"] for _, _, metrics in answers] == ["ok", "bad_arguments", "unreachable"]
+    FUNCTION_TOOL_REGISTRY.clear()

@@ -14,6 +14,8 @@ from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
 
 _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
+_UNUSABLE = ("null", "not_utf8")
+"""Output without which an answer is not a result."""
 _TOGETHER = 0.005
 """Seconds within which things happen together."""
 _SAME = 0.001
@@ -21,8 +23,8 @@ _SAME = 0.001
 
 
 class OnlyTransientRetried(Promise):
-    """Only what may succeed next time is sent again: not the result of a program, whatever it is, nor a 500, nor a
-    request that was refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if all went well."""
+    """Only what may succeed next time is sent again: not the result of a program, whatever it is, nor a request
+    that was refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if all went well."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -39,7 +41,8 @@ class OnlyTransientRetried(Promise):
         for call in story.made:
             results = {attempt_of(one) for one in call.results}
             # What was under way when the body was cut or the sandbox crashed did not reach the client.
-            lost = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
+            strikes = call.of_server("strike")
+            lost = {attempt_of(one) for one in strikes if one.get("phase") == "body" or one.get("what") in _UNUSABLE}
             lost |= {attempt_of(one) for one in call.server if (one.get("sandbox"), one["at"]) in crashes}
             answers = {id(one) for one in call.answers if attempt_of(one) not in lost}
             answer: Event | None = None
@@ -50,7 +53,7 @@ class OnlyTransientRetried(Promise):
                     break
                 if id(event) in answers:
                     status = event["status"]
-                    refused = 400 <= status <= 500 and status not in _TRANSIENT
+                    refused = 400 <= status < 500 and status not in _TRANSIENT
                     if attempt_of(event) in results if status == 200 else refused:
                         answer = event
                         final += status != 200 or call.intent.get("kind") != "ok"

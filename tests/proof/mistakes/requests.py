@@ -101,19 +101,9 @@ class RetriesRefusals(GoodTool):
         return result
 
 
-@mistake("only_transient_retried", "failed-to-place", also=("attempts_per_call",))
-class RetriesServerErrors(GoodTool):
-    """A 500 is sent again, although the program may be its cause."""
-
-    def read(self, status: int, headers: Mapping[str, str], body: bytes) -> PeerResult:
-        result = super().read(status, headers, body)
-        result.transient = result.transient or status == 500
-        return result
-
-
 @mistake("attempts_per_call", "broken-memory-limit")
 class RetriesSandboxErrors(GoodTool):
-    """A SandboxError in a complete answer is sent again."""
+    """A SandboxError is sent again, although the program may have run and that is forbidden."""
 
     def result(self, data: dict[str, Any]) -> PeerResult:
         result = super().result(data)

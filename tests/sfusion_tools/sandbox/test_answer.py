@@ -70,6 +70,9 @@ def test_recorded_answers_of_the_real_server_get_the_right_outcome(recorded):
 def test_a_null_stream_does_not_hide_the_other_one(stdout, stderr, run, code, outcome):
     """verl#3964: null in one stream lost the text of both."""
     reading = read(run_answer(stdout, stderr, run=run, code=code))
+    if stdout is None and outcome is Outcome.OK:
+        assert (reading.outcome, "stdout is null" in reading.message) == (Outcome.BAD_RESPONSE, True)
+        return
     assert (reading.outcome, reading.stdout, reading.stderr) == (outcome, stdout or "", stderr or "")
 
 

@@ -73,4 +73,4 @@ def test_retry_after_never_raises(value, date):
 
 def test_may_have_run_is_true_for_200_and_5xx_except_503():
     assert {status for status in range(200, 600) if may_have_run(status)} == {200, *range(500, 600)} - {503}
-    assert {429, 502, 503, 504} == RETRIED_STATUSES
+    assert {429, 500, 502, 503, 504} == RETRIED_STATUSES

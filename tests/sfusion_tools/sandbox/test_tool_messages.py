@@ -22,12 +22,12 @@ async def test_the_model_reads_what_its_program_printed():
 
 TABLE = {
     "429": ({"what": {"status": 429}}, "throttled", 6, "too busy"),
-    "500": ({"what": {"status": 500}}, "sandbox_error", 1, "failed by itself"),
+    "500": ({"what": {"status": 500}}, "sandbox_error", 6, "failed by itself"),
     "503": ({"what": {"status": 503}}, "sandbox_error", 6, "failed by itself"),
     "504": ({"what": {"status": 504}}, "sandbox_error", 6, "failed by itself"),
     "reset": ({"what": "reset"}, "unreachable", 6, "could not be reached"),
-    "malformed body": ({"what": {"malformed": "json"}}, "bad_response", 1, "could not be understood"),
-    "SandboxError": ({"what": {"sandbox_error": "no memory"}}, "sandbox_error", 1, "no memory"),
+    "malformed body": ({"what": {"malformed": "json"}}, "bad_response", 6, "could not be understood"),
+    "SandboxError": ({"what": {"sandbox_error": "no memory"}}, "sandbox_error", 6, "no memory"),
 }
 
 
@@ -80,13 +80,24 @@ def test_a_program_that_runs_too_long_keeps_its_partial_output():
     in_virtual_time(go)
 
 
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-async def test_a_null_stream_does_not_empty_the_message(stream):
+@pytest.mark.parametrize(("stream", "exit"), [("stdout", 1), ("stderr", 0)])
+async def test_a_null_stream_does_not_empty_the_message(stream, exit):
     """In verl, a null stdout or stderr gave an empty message."""
     async with FakeSandbox(faults=[{"what": {"output": {"what": "null", "stream": stream}}}]) as sandbox:
-        text, metrics = await ask(make(sandbox), printing("out\n", errors="err\n"))
+        text, metrics = await ask(make(sandbox), printing("out\n", errors="err\n", exit=exit))
     assert text == ("err\n" if stream == "stdout" else "out\n")
-    assert metrics["outcome"] == "ok"
+    assert metrics["outcome"] == ("program_error" if exit else "ok")
+
+
+async def test_lost_stdout_of_a_program_that_ended_well_is_fetched_again_or_reported():
+    lost = {"what": {"output": {"what": "null", "stream": "stdout"}}}
+    async with FakeSandbox(faults=[{**lost, "first_attempts": 1}]) as sandbox:
+        text, metrics = await ask(make(sandbox), printing("out\n"))
+    assert (text, metrics["attempt_outcomes"]) == ("out\n", ["bad_response", "ok"])
+    async with FakeSandbox(faults=[lost]) as sandbox:
+        text, metrics = await ask(make(sandbox), printing("out\n"))
+    assert text.endswith("could not be understood). The code may have run, but its output is lost.")
+    assert (metrics["infrastructure"], metrics["attempts"]) == (True, 6)
 
 
 async def test_the_model_reads_the_traceback_of_its_program():

@@ -55,7 +55,7 @@ async def test_a_call_for_an_unknown_instance_is_executed():
 async def test_a_trajectory_that_ends_with_an_infrastructure_failure_has_no_reward():
     """NVIDIA-NeMo/Gym#2212: an infrastructure failure scored 0, like a wrong answer."""
     async with FakeSandbox(faults=[{"first": 1, "what": {"sandbox_error": True}}]) as sandbox:
-        tool = make(sandbox)
+        tool = make(sandbox, max_attempts=1)
         instance, _ = await tool.create(ground_truth="3")
         await tool.execute(instance, printing("3\n"))
         assert await tool.calc_reward(instance) is None

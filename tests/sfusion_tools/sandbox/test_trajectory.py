@@ -22,7 +22,7 @@ async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
     trajectory = SimpleNamespace(extra_fields={"turn_scores": []})
     other = SimpleNamespace(extra_fields={})
     async with FakeSandbox(executor="scripted", faults=[{"call": "b", "what": {"status": 500}}]) as sandbox:
-        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": uuid4().hex}
+        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": uuid4().hex, "max_attempts": 1}
         tool = SandboxFusionTool(config)
         for arguments in ({"code": "1  # sfusion:call=a"}, {"code": "1  # sfusion:call=b"}, [1]):
             instance, _ = await tool.create()

@@ -9,6 +9,7 @@ import pytest
 
 from sfusion.harness.lab.promises import judge
 from sfusion.harness.lab.worlds import sim
+from sfusion_tools import runner as runner_module
 from sfusion_tools.sandbox import client as client_module
 from sfusion_tools.sandbox import tool as tool_module
 from sfusion_tools.sandbox.retry import RetryPolicy
@@ -44,14 +45,14 @@ def test_every_call_ends_once_and_sends_nothing_afterwards(monkeypatch: pytest.M
 
 
 def test_tool_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tool_module.model_text
+    real = runner_module.model_text
 
     def fragile(result: Any, *args: Any, **options: Any) -> str:
         if result.call_id == "c0007":
             raise RuntimeError("boom")
         return real(result, *args, **options)
 
-    monkeypatch.setattr(tool_module, "model_text", fragile)
+    monkeypatch.setattr(runner_module, "model_text", fragile)
     scenario = scene()
     broken = broken_in(scenario)
     assert set(broken) == {"tool_never_raises", "outcomes"}

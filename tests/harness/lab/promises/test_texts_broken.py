@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from sfusion.harness.lab.worlds import sim
+from sfusion_tools import runner as runner_module
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import client as client_module
 from sfusion_tools.sandbox import text as text_module
-from sfusion_tools.sandbox import tool as tool_module
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from tests.harness.lab.promises.scenes import broken_in, rollout_scene, scene, verdicts
 
 
 def test_text_is_truthful(monkeypatch: pytest.MonkeyPatch) -> None:
     # What verl's tool returned, whatever had happened.
-    monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "no stdout here")
+    monkeypatch.setattr(runner_module, "model_text", lambda *args, **options: "no stdout here")
     broken = broken_in(scene())
     assert set(broken) == {"text_is_truthful"}
     assert "'no stdout here'" in broken["text_is_truthful"].sentence
@@ -30,14 +30,14 @@ def test_text_is_truthful_when_the_sandbox_loses_output() -> None:
 
 
 def test_partial_output_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tool_module.model_text
+    real = runner_module.model_text
 
     def forgetful(result: Any, *args: Any, **options: Any) -> str:
         if result.outcome is Outcome.PROGRAM_TIMEOUT:
             result.stdout = ""
         return real(result, *args, **options)
 
-    monkeypatch.setattr(tool_module, "model_text", forgetful)
+    monkeypatch.setattr(runner_module, "model_text", forgetful)
     slow = scene(
         tools={"default_timeout": 2},
         load={"calls": 6, "concurrency": 6, "program": {"seconds": "1h", "early": "step {call}\n"}},
@@ -63,7 +63,7 @@ def test_no_secret_leaked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_secret_leaked_beyond_the_recorded_part_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "x" * 5000 + "canary-4711")
+    monkeypatch.setattr(runner_module, "model_text", lambda *args, **options: "x" * 5000 + "canary-4711")
     journal = sim.run(scene(tools={"headers": {"X-Token": "canary-4711"}}))
     assert verdicts(journal)["no_secret_leaked"].state == "broken"
     assert max(len(event.get("text", "")) for event in journal.events) == 400
@@ -72,7 +72,7 @@ def test_no_secret_leaked_beyond_the_recorded_part_of_a_long_text(monkeypatch: p
 def test_text_is_truthful_for_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     long = scene(load={"calls": 4, "program": {"prints": "{call} {fill:1000}\n"}})
     assert not broken_in(long)
-    monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "x" * 1001)
+    monkeypatch.setattr(runner_module, "model_text", lambda *args, **options: "x" * 1001)
     assert set(broken_in(long)) == {"text_is_truthful"}
 
 
@@ -88,14 +88,14 @@ def test_infra_never_scored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_refusals_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tool_module.model_text
+    real = runner_module.model_text
 
     def silent(result: Any, *args: Any, **options: Any) -> str:
         return "ok" if result.outcome is Outcome.BAD_ARGUMENTS else real(result, *args, **options)
 
     wrong = scene(load={"calls": 8, "program": [{"arguments": {"cod": "1"}}, {"prints": "{call}\n", "seconds": "1s"}]})
     assert verdicts(sim.run(wrong))["refusals_told"].held
-    monkeypatch.setattr(tool_module, "model_text", silent)
+    monkeypatch.setattr(runner_module, "model_text", silent)
     broken = broken_in(wrong)
     assert set(broken) - {"outcomes"} == {"refusals_told", "text_is_truthful"}
     assert "was refused (bad arguments), but the tool message does not say so: 'ok'" in broken["refusals_told"].sentence
@@ -119,10 +119,12 @@ def prints(**program: Any) -> Any:
 
 
 def test_output_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tool_module.model_text
+    real = runner_module.model_text
     long = prints(prints="{call} {fill:200000}\n")
     assert verdicts(sim.run(long))["output_bounded"].held
-    monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: real(*args, **{**options, "limit": 10**9}))
+    monkeypatch.setattr(
+        runner_module, "model_text", lambda *args, **options: real(*args, **{**options, "limit": 10**9})
+    )
     broken = broken_in(long)
     assert set(broken) == {"output_bounded"}
     assert "of call c0001 has 200,007 characters, promised at most 100,000" in broken["output_bounded"].sentence
@@ -139,7 +141,7 @@ def test_cuts_marked(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stderr_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tool_module.model_text
+    real = runner_module.model_text
 
     def deaf(result: Any, *args: Any, **options: Any) -> str:
         result.stderr = ""
@@ -149,7 +151,7 @@ def test_stderr_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         noisy = prints(**program)
         assert verdicts(sim.run(noisy))["stderr_shown"].held
         with monkeypatch.context() as patch:
-            patch.setattr(tool_module, "model_text", deaf)
+            patch.setattr(runner_module, "model_text", deaf)
             broken = broken_in(noisy)
         assert set(broken) == {"stderr_shown"}
         assert "call c0001 wrote 'bad c0001' to stderr" in broken["stderr_shown"].sentence
@@ -175,14 +177,14 @@ def test_answers_are_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_answers_are_own_and_not_those_of_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tool_module.model_text
+    real = runner_module.model_text
     texts: list[str] = []
 
     def late(*args: Any, **options: Any) -> str:
         texts.append(real(*args, **options))
         return texts[max(0, len(texts) - 2)]
 
-    monkeypatch.setattr(tool_module, "model_text", late)
+    monkeypatch.setattr(runner_module, "model_text", late)
     broken = broken_in(scene())
     assert set(broken) == {"answers_are_own", "text_is_truthful"}
     assert "call c0002 was given the answer of call c0011: 'c0011\\n'" in broken["answers_are_own"].sentence

@@ -14,7 +14,7 @@ from sfusion.harness.lab.runs.tasks import adapt_tasks, read_tasks
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerResult, tool_config
-from sfusion_tools.sandbox import tool as tool_module
+from sfusion_tools import runner as runner_module
 from tests.harness.lab.promises.scenes import scene
 
 CRASH = [{"at": "150ms", "crash": "sandbox", "seconds": "1s"}]
@@ -142,14 +142,14 @@ def test_retry_after_is_not_honoured_by_never_sending_again() -> None:
 def test_a_placeholder_for_a_failure_is_a_lie_whatever_outcome_is_stated(
     what: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = tool_module.model_text
+    real = runner_module.model_text
 
     def placeholder(result: Any, *args: Any, **options: Any) -> str:
         return real(result, *args, **options) if result.outcome.is_from_program else "no stdout here"
 
     faulty = scene(sandbox={"faults": [{"call": "c0003", "what": what}]})
     assert verdict(sim.run(faulty), "text_is_truthful").state == "held"
-    monkeypatch.setattr(tool_module, "model_text", placeholder)
+    monkeypatch.setattr(runner_module, "model_text", placeholder)
     found = verdict(sim.run(faulty), "text_is_truthful")
     assert found.state == "broken"
     assert "does not say so: 'no stdout here'" in found.sentence

@@ -1,0 +1,196 @@
+"""Runs code in Sandbox Fusion with limiter, retries and guard, for any caller: the tools and the rewards use this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sfusion_tools.event_log import EventLogSettings
+from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter.blocking import LoopThread
+from sfusion_tools.limiter.ray_limiter import LimiterChoice
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import runtime
+from sfusion_tools.sandbox.arguments import BadArguments, check_text, read_arguments
+from sfusion_tools.sandbox.call_log import CallLog
+from sfusion_tools.sandbox.client import Event, SandboxClient
+from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.program import RUNNABLE, Program
+from sfusion_tools.sandbox.ray_metrics import counted_call
+from sfusion_tools.sandbox.result import CallResult, new_call_id
+from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
+from sfusion_tools.sandbox.text import model_text
+
+T = TypeVar("T")
+
+_LONGEST = 86_400.0
+"""Seconds that a caller, unlike a model, may let a program run."""
+
+
+@dataclass(slots=True)
+class CodeResult(CallResult):
+    """How a program ended, and what a model reads about it."""
+
+    tool: str = ""
+    timeout: float = 0.0
+    max_output_chars: int = 0
+    remark: str = ""
+    """What the model does not get exactly as it asked for."""
+
+    @property
+    def text(self) -> str:
+        """The program's output, or a message that cannot be mistaken for it."""
+        return model_text(self, self.tool, timeout=self.timeout, limit=self.max_output_chars, note=self.remark)
+
+    @property
+    def lost(self) -> bool:
+        """True if this says nothing about the code: give it no reward, mask the sample."""
+        return self.outcome.is_infrastructure
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a runner uses in place of what its config chooses."""
+
+    limiter: Callable[[], Limiter | None] | None = None
+    """Returns the limiter of the running loop."""
+    on_event: Event | None = None
+    """One that raises is logged once and does not affect the call."""
+    fleet: Fleet | None = None
+    """The state of the sandboxes, if it is not to be that of this process."""
+    guard: Callable[[], SandboxGuard] | None = None
+    """Returns the guard of the running loop."""
+
+
+class CodeRunner:
+    """Runs programs from any number of event loops and threads; every failure of the sandbox is a result."""
+
+    def __init__(
+        self,
+        sandbox: str | Sequence[str] | Mapping[str, Any] | SandboxToolConfig,
+        *,
+        name: str = "code_interpreter",
+        languages: Collection[str] | None = None,
+        parts: Parts | None = None,
+        **settings: Any,
+    ) -> None:
+        """``sandbox`` is a URL, several of them, or the config of a tool; ``settings`` are further keys of the config.
+
+        ``name`` is that of the tool in texts and metrics, and ``languages`` are what a model may choose besides the
+        default language, if not those of the config.
+        """
+        if isinstance(sandbox, SandboxToolConfig):
+            config = sandbox
+        else:
+            given = sandbox if isinstance(sandbox, Mapping) else {"sandbox_fusion_url": sandbox}
+            config = SandboxToolConfig.read({**given, **settings}, "CodeRunner")
+        self.name = name
+        self.settings = config
+        self._languages = (config.languages or ()) if languages is None else languages
+        event_log = config.event_log or EventLogSettings.of_environment()
+        self._call_log = None if event_log is None else CallLog(event_log)
+        parts = parts or Parts()
+        limiter = parts.limiter or LimiterChoice(
+            config.limits,
+            kind=config.limiter,
+            name=config.limiter_name,
+            apply=config.rate_limit_mismatch == "apply",
+            share=config.share,
+        )
+        guard = parts.guard
+        if guard is None and config.guard is not None:
+            guard = shared_guard(config.guard, config.sandbox_fusion_url, config.headers)
+        self.client = SandboxClient(
+            config.sandbox_fusion_url,
+            limiter=limiter if config.enable_global_rate_limit else lambda: None,
+            retry=config.retry,
+            bounds=config.bounds,
+            headers=config.headers,
+            trust_proxy_env=config.trust_proxy_env,
+            on_event=parts.on_event,
+            fleet=parts.fleet,
+            guard=guard,
+            call_log=self._call_log,
+        )
+        """Runs the programs, under the same limiter and guard, without arguments to read or metrics for Ray."""
+
+    async def run(
+        self,
+        code: str | Program,
+        *,
+        language: str | None = None,
+        stdin: str | None = None,
+        timeout: float | None = None,
+        call_id: str | None = None,
+    ) -> CodeResult:
+        """Run code, by default in the language and for the time of the config.
+
+        This raises only if the caller is cancelled or the guard stops the call; code that is no text, an unknown
+        language and a timeout that is not one end as ``bad_arguments``.
+        """
+        if isinstance(code, Program):
+            return await self._run(code, call_id)
+        arguments = {"code": code, "language": language, "timeout": timeout}
+        return await self._run(arguments, call_id, RUNNABLE, _LONGEST, stdin)
+
+    def run_sync(self, code: str | Program, **arguments: Any) -> CodeResult:
+        """Do what ``run`` does and block until it is done, in any thread; connections are kept for the next call."""
+        return in_shared_loop(self.run(code, **arguments))
+
+    async def call(self, parameters: Any, *, call_id: str | None = None) -> CodeResult:
+        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows."""
+        return await self._run(parameters, call_id, self._languages)
+
+    async def _run(
+        self,
+        asked: Any,
+        call_id: str | None,
+        languages: Collection[str] = (),
+        longest: float | None = None,
+        stdin: str | None = None,
+    ) -> CodeResult:
+        settings = self.settings
+        result = CodeResult(
+            call_id or new_call_id(),
+            Outcome.CANCELLED,
+            tool=self.name,
+            timeout=settings.default_timeout,
+            max_output_chars=settings.max_output_chars,
+        )
+        with counted_call(self.name, result, on=settings.ray_metrics):
+            try:
+                if isinstance(asked, Program):
+                    program = asked
+                else:
+                    program, result.remark = read_arguments(asked, settings, languages, longest=longest)
+                    if stdin is not None:
+                        check_text("stdin", stdin)
+                        program.stdin = stdin
+            except BadArguments as error:
+                result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
+                if self._call_log is not None:
+                    self._call_log.malformed(result.call_id, error)
+            else:
+                result.timeout = program.timeout
+                await self.client.run(program, result=result)
+        return result
+
+    async def aclose(self) -> None:
+        """Close this loop's connections; the end of the loop closes them too."""
+        await self.client.aclose()
+
+
+def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a loop that all blocking callers of this process share, and block until it is done."""
+    done = runtime.shared(in_shared_loop, lambda: LoopThread("sfusion runner")).start(work)
+    try:
+        # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked for now and then.
+        while not wait([done], timeout=0.5).done:
+            pass
+        return done.result()
+    except BaseException:
+        done.cancel()
+        raise
