@@ -116,14 +116,14 @@ def _productions() -> Iterator[Production]:
     for place, pace in enumerate(PACES):
         draw = random.Random(900 + place)
         yield _production(draw, "pace", "wide", {}, 8, {"requests_per_second": pace, "requests_burst": 2})
-    for place, (kind, limit) in enumerate((("cores", 3), ("queue", 2))):
+    for place, (kind, limit) in enumerate((("idle", 4), ("cores", 3), ("queue", 2))):
         draw = random.Random(950 + place)
         sandbox, capacity = SERVERS[kind][-1]
         yield _production(draw, kind, "limited", sandbox, capacity, {"rate_limit": limit})
     for place, model in enumerate(({"cores": 2}, {"cores": 2, "spawn_cost": 0.3}, {"spawn_cost": 0.3})):
         # As measured on a real server: 16 at a time, of programs with a median of 0.3 s.
         yield _production(
-            random.Random(970 + place), "as measured", "wide", {"model": {"kind": "unbounded", **model}}, 2,
+            random.Random(970 + place), "cores, spawn", "as measured", {"model": {"kind": "unbounded", **model}}, 2,
             {"default_timeout": 6}, {"lognormal": [0.3, 0.6]},
         )  # fmt: skip
 
@@ -147,14 +147,16 @@ def _production(
             median,
         )
     )
-    callers, limit, think = {
-        "narrow": (max(2, capacity // 2), 16, 0),
-        "right": (capacity + 1, 24, 0),
-        "wide": (32, 16, 0),
-        "pausing": (2 * capacity + 4, 32, round(2 * median, 3)),
-        "far too wide": (64, 32, 0),
-        "limited": (32, 0, 0),
+    callers, limit, think, steps = {
+        "narrow": (max(2, capacity // 2), 16, 0.0, 1),
+        "right": (capacity + 1, 24, 0.5, 1),
+        "wide": (32, 16 if capacity < 12 else 32, 0.0, 4),
+        "pausing": (2 * capacity + 4, 32, 2.0, 1),
+        "far too wide": (64, 32, 0.0, 3),
+        "limited": (32, 0, 0.0, 2),
+        "as measured": (32, 16, 0.0, 1),
     }[load]
+    pause = round(think * median, 3)
     return Production(
         f"{kind}, {load}",
         {
@@ -166,7 +168,8 @@ def _production(
             "load": {
                 "calls": CALLS,
                 "concurrency": callers,
-                **({"think": {"exponential": think}} if think else {}),
+                **({"think": {"exponential": pause}} if pause else {}),
+                **({"steps": steps, "step_pause": 2} if steps > 1 else {}),
                 "program": {"seconds": programs or seconds},
             },
             "promises": ["every_call_ends_once"],
@@ -227,7 +230,7 @@ def sweep(scenario: Scenario, seeds: int, keep: Path | None = None) -> SweepResu
     grid = Grid((read_axis(GRID),), seeds)
     samples = [_played(task, keep) for task in grid.tasks(Task(scenario, "sim"))]
     measured = [Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)]
-    return SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured)
+    return SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed)
 
 
 def _played(task: Task, keep: Path | None) -> Any:
@@ -236,6 +239,7 @@ def _played(task: Task, keep: Path | None) -> Any:
     import pickle
 
     data = task.scenario.changed(scenario="x", about="x").model_dump(mode="json")
+    del data["observed"]
     file = keep / "played" / hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sfusion.harness.studies.learn.attempts import TimedAttempt, outcome_of
 from sfusion.harness.studies.learn.distributions import rounded
@@ -39,20 +41,21 @@ class PermitWaits:
     """Seconds of waiting for each request, on average."""
     without: int = 0
     """Calls that waited and got none."""
+    pace: float | None = None
+    """Requests per second, where the client has a limit of those and it is the one that lets requests wait."""
+    burst: int = 1
 
     @property
     def evidence(self) -> str:
         requests = counted(self.of, "request")
-        waited = (
-            f"{self.waited:,} of {requests} waited for a permit, {self.median:.3g} s each, with {self.limit} in flight"
-        )
+        how = f"and began {1 / self.pace:.3g} s after the one before" if self.pace else f"with {self.limit} in flight"
+        waited = f"{self.waited:,} of {requests} waited for a permit, {self.median:.3g} s each, {how}"
         return f"{waited}; {counted(self.without, 'call')} got none" if self.without else waited
 
     @property
     def says(self) -> str:
-        return (
-            f"limited by the client's own rate_limit {self.limit}: {self.share:.0%} of the time is waits for a permit"
-        )
+        own = f"requests_per_second {rounded(self.pace):g}" if self.pace else f"rate_limit {self.limit}"
+        return f"limited by the client's own {own}: {self.share:.0%} of the time is waits for a permit"
 
     @property
     def weight(self) -> float:
@@ -68,6 +71,7 @@ def find_permit_waits(requests: Sequence[TimedAttempt], in_vain: Sequence[float]
     waiting = InFlight((one.began - one.attempt.waited, one.began) for one in requests if one.attempt.waited > _NOTICED)
     # A client may notice an end after the next beginning, so for a moment there seem to be more than the limit.
     limit = busy.lasting_peak(waiting) if len(waits) >= _MANY * len(requests) else busy.peak
+    pace, burst = _pace(requests)
     total, spent = sum(waits) + sum(in_vain), sum(one.seconds for one in requests)
     return PermitWaits(
         max(limit, 1),
@@ -77,7 +81,32 @@ def find_permit_waits(requests: Sequence[TimedAttempt], in_vain: Sequence[float]
         total / (total + spent),
         total / max(len(requests), 1),
         len(in_vain),
+        pace,
+        burst,
     )
+
+
+_EVENLY = 0.8
+"""The share of requests that began at the same distance from the one before where a client has a pace."""
+
+
+def _pace(requests: Sequence[TimedAttempt]) -> tuple[float | None, int]:
+    """How many requests per second a client begins that lets the others wait, and how many at once after a pause."""
+    begins = [one.began for one in requests]
+    gaps = [b - a for a, b in pairwise(begins)]
+    after_waits = sorted(gap for gap, one in zip(gaps, requests[1:], strict=True) if one.attempt.waited > _NOTICED)
+    if len(after_waits) < _FEWEST_PACED or (usual := statistics.median(after_waits)) <= 0:
+        return None, 1
+    even = bisect_right(after_waits, 1.1 * usual) - bisect_left(after_waits, 0.9 * usual)
+    if even < _EVENLY * len(after_waits):
+        return None, 1
+    at_once = max(bisect_right(begins, at + _SOME * usual) - place for place, at in enumerate(begins))
+    return 1 / usual, max(1, at_once - _SOME)
+
+
+_FEWEST_PACED = 20
+_SOME = 5
+"""Requests of a pace, within whose time those beyond it came at once."""
 
 
 _TIMES_DENSER = 1.5
@@ -184,7 +213,7 @@ def find_causes(
     if permits is not None and permits.share >= _SERIOUS:
         # Requests that the server keeps for longer let others wait, so that is named first.
         place = sum(one.weight > min(permits.weight, _MATTERS) for one in found)
-        found.insert(place, Cause("rate_limit", permits.says, permits.evidence, permits.weight))
+        found.insert(place, Cause("pace" if permits.pace else "rate_limit", permits.says, permits.evidence, permits.weight))
     return tuple(found)
 
 

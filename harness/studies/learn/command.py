@@ -44,7 +44,7 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
 _EVERY = 10_000
-_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "slowdown", "crash", "wedge")
+_NAMED = ("quota", "queue", "contention", "spawn", "degradation", "slow_spell", "slowdown", "crash", "wedge")
 """Causes whose sentence does not contain their name."""
 HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 
@@ -187,6 +187,8 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
         name = f"{cause.kind.replace('_', ' ')}: " if cause.kind in _NAMED else ""
         shown.print(f"{label}{where}: {name}{cause.says}", "bold" if place == 0 else "")
         shown.print(f"    {cause.evidence}")
+    if learned.knowledge.unknown:
+        shown.print(f"not known: {learned.knowledge.unknown}", "yellow")
     for remark in learned.remarks:
         shown.print(f"note: {remark}", "yellow")
 

@@ -12,6 +12,8 @@ from sfusion.harness.studies.learn.causes import Cause, find_causes, find_permit
 from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
 from sfusion.harness.studies.learn.distributions import Fit, fit
 from sfusion.harness.studies.learn.figures import Course, Figures, course_of, figures_of
+from sfusion.harness.studies.learn.in_flight import InFlight
+from sfusion.harness.studies.learn.knowledge import Knowledge, find_knowledge
 from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
 from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 from sfusion_tools.record import Call
@@ -43,6 +45,7 @@ class Learned:
     cancel: tuple[float, Fit] | None
     sandboxes: tuple[SandboxFit, ...]
     causes: tuple[Cause, ...]
+    knowledge: Knowledge
     remarks: tuple[str, ...] = field(default=())
 
     @property
@@ -87,6 +90,9 @@ def learn(calls: Sequence[Call]) -> Learned:
         cancel=_cancel(calls),
         sandboxes=sandboxes,
         causes=find_causes(sandboxes, programs, waves, permits, len(requests), end - start),
+        knowledge=find_knowledge(
+            sandboxes, permits, InFlight((one.began, one.ended) for one in requests).peak, figures.per_second
+        ),
         remarks=(
             *([clocks] if clocks else []),
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),

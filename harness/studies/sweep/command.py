@@ -117,7 +117,7 @@ def sweep(options: SweepOptions) -> int:
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{done} of {counted(grid.runs, 'run')} ended; nothing was written") from None
         scenario = task.scenario
-        result = SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured)
+        result = SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed)
         shown.finish(result)
     _write(result, options)
     return 1 if result.overall is None else 0
@@ -158,7 +158,9 @@ def _task(options: SweepOptions) -> Task:
     if options.model is None:
         return task
     model = _read_model(options.model)
-    return replace(task, scenario=vary(task.scenario, {"sandbox.model": model}, f"--model {options.model}"))
+    # What was measured takes the place of what a log tells.
+    scenario = vary(task.scenario, {"sandbox.model": model}, f"--model {options.model}")
+    return replace(task, scenario=scenario.changed(observed=None))
 
 
 def _read_model(file: Path) -> Any:
