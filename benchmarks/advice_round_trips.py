@@ -270,16 +270,14 @@ def main() -> int:
         for one in workers.map(_task, [(production, args.seeds, args.keep) for production in chosen]):
             found.append(one)
             advice = "-" if one.advice is None else one.advice
-            print(
-                f"| {one.name} | {one.limit} | {one.truth} | {advice} | {one.verdict} | {one.share:.0%} | {one.cause} |",
-                flush=True,
-            )
+            cells = (one.name, one.limit, one.truth, advice, one.verdict, f"{one.share:.0%}", one.cause)
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
     counts = Counter(one.verdict for one in found)
     told = len(found) - counts["cannot tell"]
     near = (counts["same"] + counts["neighbour"]) / max(told, 1)
     print(
-        f"\n{len(found)} productions: the same {counts['same']}, a neighbour {counts['neighbour']} ({near:.1%} of those "
-        f"told), cannot tell {counts['cannot tell']}, off {counts['off']}, wrong direction {counts['WRONG DIRECTION']}"
+        f"\n{len(found)} productions: the same {counts['same']}, a neighbour {counts['neighbour']} ({near:.1%} of "
+        f"those told), cannot tell {counts['cannot tell']}, off {counts['off']}, wrong direction {counts['WRONG DIRECTION']}"
     )
     if args.json is not None:
         args.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")

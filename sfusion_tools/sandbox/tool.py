@@ -103,7 +103,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         self.config = config
         self._languages = offered_languages(settings, self.tool_schema.function.parameters)
         event_log = settings.event_log or EventLogSettings.of_environment()
-        self._call_log = None if event_log is None else CallLog(event_log)
+        self._call_log = None if event_log is None else CallLog(event_log, self.name)
         limiter = self._limiter or LimiterChoice(
             settings.limits,
             kind=settings.limiter,

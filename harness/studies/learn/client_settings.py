@@ -234,7 +234,7 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
 
 
 def _least_common(seconds: Sequence[float]) -> float:
-    """The least of these that a third of all are near; a busy server stops programs late, and a model may ask for less."""
+    """The least that a third of all are near: a busy server stops programs late, and a model may ask for less."""
     ordered = sorted(seconds)
     near = (one for place, one in enumerate(ordered) if bisect_right(ordered, 1.1 * one) - place >= len(ordered) / 3)
     return next(near, ordered[0])

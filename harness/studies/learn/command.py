@@ -39,7 +39,7 @@ from sfusion.harness.studies.learn.figures import FEWEST
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion.harness.studies.learn.survey import Survey, Window, sample
 from sfusion.harness.studies.look import Call, LogReader
-from sfusion.harness.studies.look.reading import UnreadableLines
+from sfusion.harness.studies.look.reading import UnreadableLines, with_stdin
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
@@ -74,9 +74,10 @@ def learn_from_logs(
     # The scenario itself may go to stdout.
     stream = sys.stdout if out is not None else sys.stderr
     unreadable = UnreadableLines()
-    reader = LogReader(logs, unreadable)
-    with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
-        calls, window = _read(logs, reader, most, shown, unreadable)
+    with with_stdin(logs) as files:
+        reader = LogReader(files, unreadable)
+        with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
+            calls, window = _read(files, reader, most, shown, unreadable)
     learned = learn(calls)
     text = scenario_text(learned, _name(name, out, learned), _origin(logs, window, calls))
     _refuse_bad_name(name, text)

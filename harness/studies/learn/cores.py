@@ -25,10 +25,13 @@ _MOST = 2000
 """Programs that decide about the number of cores."""
 _FINE = 1.03
 _COARSE = 1.2
-SURE = 3.0
+SURE = 4.0
 """By how much likelier, as a logarithm, shared cores must be than none."""
 _POSSIBLE = 2.0
 """The same, within which another number of cores is possible."""
+_FEWEST_TELLING = 20
+_OTHER_LOAD = 0.8
+"""By how much the load of a program must differ from the usual one to tell about the cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,19 @@ class CoresFit:
     """The share of all programs that no speed explains: those that never end."""
     law: Law
     """Of the seconds that programs run alone, those that were stopped included."""
+    telling: int
+    """Programs that ran with clearly fewer or more others than most."""
 
     @property
     def is_shared(self) -> bool:
-        return self.gain >= SURE and self.cores < 0.95 * self.peak
+        if self.cores >= 0.95 * self.peak:
+            return False
+        return self.gain >= (SURE if self.telling >= _FEWEST_TELLING else 2 * SURE)
 
     @property
     def is_unsure(self) -> bool:
         """True if the log fits both: programs that share cores, and programs that have their own."""
-        return self.least < 0.75 * self.peak and self.most >= self.peak
+        return self.least < 0.75 * self.peak and (self.most >= self.peak or not self.is_shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +152,14 @@ def fit_cores(programs: Sequence[Execution], others: Sequence[Execution] = ()) -
         found.work,
         found.endless,
         found.law,
+        every * _telling(sample, busy),
     )
+
+
+def _telling(programs: Sequence[Execution], busy: InFlight) -> int:
+    loads = [busy.mean(one.began, one.ended) for one in programs]
+    usual = statistics.median(loads)
+    return sum(not _OTHER_LOAD * usual <= load <= usual / _OTHER_LOAD for load in loads)
 
 
 def _judged(programs: Sequence[Execution], busy: InFlight, cores: float) -> _Judged:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sfusion.harness.studies.learn.causes import PermitWaits
-from sfusion.harness.studies.learn.cores import CoresFit
 from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
 from sfusion_tools.wording import counted
 
@@ -27,6 +26,8 @@ class Knowledge:
     """None: no call was held back, so a higher one changes nothing."""
     unknown: str
     """What the log does not tell, and what would; empty if it tells all."""
+    is_unsure: bool = False
+    """True if the server may have been full, or not."""
 
 
 def find_knowledge(
@@ -45,27 +46,25 @@ def find_knowledge(
             f"programs share cores, but {least:.2g} to {most:.2g} of them would explain the log, because nearly all "
             f"requests met the same load; {_experiment(max(1, (limit or peak) // 4), minutes)}",
         )
-    if limit is not None and not any(_is_saturated(one) for one in sandboxes):
-        return Knowledge(
-            1,
-            limit,
-            f"the log never has more than {limit} in flight, and the server was not full with them: what more would do "
-            f"is not known; {_experiment(2 * limit, minutes)}",
-        )
     unsure = [cores for one, cores in known if cores is not None and cores.is_unsure and not one.slowness.model]
-    return Knowledge(1, limit, _fewer(unsure, peak, minutes) if unsure else "")
+    fewer = max(1, math.floor(sum(one.least for one in unsure)))
+    if limit is not None and not any(_is_saturated(one) for one in sandboxes):
+        if not unsure:
+            doubt, other = "the server was not full with them: what more would do is not known", 2 * limit
+        else:
+            doubt = f"nearly always as many: it does not tell whether the server was full, perhaps already with {fewer}"
+            other = max(1, limit // 2)
+        unknown = f"the log never has more than {limit} in flight, and {doubt}; {_experiment(other, minutes)}"
+        return Knowledge(limit if unsure else 1, limit, unknown, bool(unsure))
+    unknown = (
+        f"with nearly always the same load the log does not tell whether programs share cores: {fewer} in flight may "
+        f"do as well as {peak}; {_experiment(max(1, peak // 2), minutes)}"
+    )
+    return Knowledge(1, limit, unknown if unsure else "")
 
 
 def _is_saturated(one: SandboxFit) -> bool:
     return bool(one.slowness.model) or one.quota is not None
-
-
-def _fewer(unsure: Sequence[CoresFit], peak: int, minutes: int) -> str:
-    least = max(1, math.floor(sum(one.least for one in unsure)))
-    return (
-        f"with nearly always the same load the log does not tell whether programs share cores: {least} in flight may "
-        f"do as well as {peak}; {_experiment(max(1, peak // 2), minutes)}"
-    )
 
 
 def _experiment(limit: int, minutes: int) -> str:

@@ -70,7 +70,8 @@ def _load_or_time(
     time_matters = rank_correlation(expected, by_load.left) > clear
     if load_matters != time_matters:
         return by_load if load_matters else by_time
-    if by_load.cores is not None and by_load.cores.gain >= _CERTAIN:
+    is_reported = all(one.attempt.execution_time is not None for one in answered)
+    if is_reported and by_load.cores is not None and by_load.cores.gain >= _CERTAIN:
         return by_load
     best, other = sorted((by_load, by_time), key=lambda one: one.spread)
     return replace(best, evidence=f"{best.evidence}; this log does not tell it from {other.kind.replace('_', ' ')}")

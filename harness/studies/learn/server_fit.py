@@ -38,11 +38,11 @@ def find_server(
     delays = [whole - own for whole, own in zip(took, runs, strict=True)]
     waits = fit_waits(answered, everything, delays) if sum(delays) >= _WAITS * sum(took) else None
     programs = [Execution(one.ended - own, one.ended) for one, own in zip(answered, runs, strict=True)]
-    programs += [
-        Execution(one.ended - (min(own, one.seconds) if is_reported and own is not None else one.seconds), one.ended, True)
-        for one in stopped
-        if (own := one.attempt.execution_time) is not None or not is_reported
-    ]
+    for one in stopped:
+        own = one.attempt.execution_time
+        if own is not None or not is_reported:
+            ran_for = min(own, one.seconds) if own is not None and is_reported else one.seconds
+            programs.append(Execution(one.ended - ran_for, one.ended, True))
     known = {id(one) for one in (*answered, *stopped)}
     others = [Execution(one.began, one.ended) for one in everything if id(one) not in known and one.ending != "status"]
     cores = fit_cores(programs, others)
@@ -63,7 +63,7 @@ def find_server(
         )
     if cores.is_shared:
         model["cores"] = rounded(cores.cores)
-        says.append(f"programs share about {rounded(cores.cores):g} cores: beyond that many in flight each one gets slower")
+        says.append(f"programs share about {rounded(cores.cores):g} cores and get slower beyond that many in flight")
         doubt = "" if is_reported else "; without reported execution times, a queue would look the same"
         between = f"{cores.least:.2g} to {cores.most:.2g}" if cores.most < cores.peak else f"{cores.least:.2g} or more"
         evidence.append(

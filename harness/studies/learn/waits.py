@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from sfusion.harness.studies.learn.attempts import SHORTEST, TimedAttempt
@@ -48,7 +49,7 @@ _PARTS = 24
 def fit_waits(
     answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], waits: Sequence[float]
 ) -> WaitsFit | None:
-    """Predict each wait from the requests before it; None if a steady delay, or one that changes with time, does better."""
+    """Predict each wait from the requests before it; None if a delay that is steady, or grows, does as well."""
     waited = sum(waits)
     if not waited:
         return None
@@ -58,13 +59,14 @@ def fit_waits(
 
     starts = [one.began + wait for one, wait in zip(answered, waits, strict=True)]
     running = InFlight((start, one.ended) for one, start in zip(answered, starts, strict=True))
-    beside = sum(running.mean(one.began, start) * (start - one.began) for one, start in zip(answered, starts, strict=True))
+    spans = zip(answered, starts, strict=True)
+    beside = sum(running.mean(one.began, start) * (start - one.began) for one, start in spans)
     low, high = max(1, int(0.5 * beside / waited)), int(1.5 * beside / waited) + 2
     step = 1 + (high - low) // _TRIED
     _, near = min((wrong(_line_waits, number), number) for number in range(low, high, step))
     line, workers = min((wrong(_line_waits, number), number) for number in range(max(1, near - step + 1), near + step))
     ordered = sorted(zip(starts, (one.began for one in answered), strict=True))
-    gaps = [b[0] - a[0] for a, b in zip(ordered, ordered[1:], strict=False) if b[1] <= a[0]]
+    gaps = [b[0] - a[0] for a, b in pairwise(ordered) if b[1] <= a[0]]
     guesses = {SHORTEST, min(waits), statistics.median(waits)}
     if gaps:
         guesses |= {statistics.median(gaps), statistics.fmean(gaps)}
