@@ -192,7 +192,8 @@ class ObservedPart(ScenarioPart):
     """What the log showed that a scenario was learned from; `sfusion sweep` recommends nothing beyond it."""
 
     rate_limit: tuple[int, int | None] = Field(
-        (1, None), description="from how many in flight to how many the log tells; null: callers never waited for a permit"
+        (1, None),
+        description="from how many in flight to how many the log tells; null: callers never waited for a permit",
     )
     unknown: str = Field("", description="what the log does not tell, and what would")
 

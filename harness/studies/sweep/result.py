@@ -39,6 +39,8 @@ class SweepResult:
     @cached_property
     def recommendations(self) -> dict[str, Recommendation]:
         """The recommendation under each condition."""
+        if self.grid.compares:
+            return {}
         values = self.grid.chosen.values
         found = {name: recommend(values, curve) for name, curve in self.curves.items()}
         if self.observed is None or self.grid.chosen.path != "tools.rate_limit":
@@ -49,7 +51,7 @@ class SweepResult:
     @cached_property
     def overall(self) -> tuple[Any, float] | None:
         """The value that is good under every condition, and the share that it loses at worst; None if none works."""
-        if any(one.cannot_tell for one in self.recommendations.values()):
+        if self.grid.compares or any(one.cannot_tell for one in self.recommendations.values()):
             return None
         return recommend_for_all(self.grid.chosen.values, self.curves)
 
@@ -57,6 +59,8 @@ class SweepResult:
     def headline(self) -> str:
         """The answer in one line."""
         path = self.grid.chosen.path
+        if self.grid.compares:
+            return f"{len(self.grid.settings)} scenarios compared; vary a value below tools too for a recommendation"
         if any(one.cannot_tell for one in self.recommendations.values()):
             return f"{path}: cannot tell"
         if self.overall is None:
@@ -96,6 +100,8 @@ class SweepResult:
 
     def is_recommended(self, values: Values) -> bool:
         """Is this setting the recommended one of its condition?"""
+        if self.grid.compares:
+            return False
         chosen = values[self.grid.axes.index(self.grid.chosen)]
         one = self.recommendations[self.grid.condition(values)]
         return one.value is not None and label(chosen) == label(one.value)
