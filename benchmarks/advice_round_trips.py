@@ -1,6 +1,6 @@
 """Is the advice learned from a log the advice that its production needed? Not a test: it takes about ten minutes.
 
-    python -m benchmarks.advice_round_trips [--only 3,17] [--seeds 2] [--keep FOLDER] [--json FILE]
+    python -m benchmarks.advice_round_trips [--only 3,17] [--draw 1] [--seeds 2] [--keep FOLDER] [--json FILE]
 
 More than 60 productions, drawn from their numbers: what the server is (cores, a cost for each start, a quota, a rate, a
 queue, two sandboxes, one that degrades) and how wide the load is. Each is played in virtual time, learned from its
@@ -99,14 +99,14 @@ PACES = (4, 6, 8, 16)
 LOADS = ("narrow", "right", "wide", "pausing", "far too wide")
 
 
-def productions() -> list[Production]:
-    """All of them, each drawn from its number."""
-    found = list(_productions())
+def productions(draw: int = 0) -> list[Production]:
+    """All of them, each drawn from its number; other draws have other sizes, programs and timeouts."""
+    found = list(_productions(10_000 * draw))
     return [Production(f"{number:02} {one.name}", one.data) for number, one in enumerate(found)]
 
 
-def _productions() -> Iterator[Production]:
-    number = 0
+def _productions(first: int) -> Iterator[Production]:
+    number = first
     for kind, variants in SERVERS.items():
         for load in LOADS:
             number += 1
@@ -114,16 +114,16 @@ def _productions() -> Iterator[Production]:
             sandbox, capacity = variants[number % len(variants)]
             yield _production(draw, kind, load, sandbox, capacity)
     for place, pace in enumerate(PACES):
-        draw = random.Random(900 + place)
+        draw = random.Random(first + 900 + place)
         yield _production(draw, "pace", "wide", {}, 8, {"requests_per_second": pace, "requests_burst": 2})
     for place, (kind, limit) in enumerate((("idle", 4), ("cores", 3), ("queue", 2))):
-        draw = random.Random(950 + place)
+        draw = random.Random(first + 950 + place)
         sandbox, capacity = SERVERS[kind][-1]
         yield _production(draw, kind, "limited", sandbox, capacity, {"rate_limit": limit})
     for place, model in enumerate(({"cores": 2}, {"cores": 2, "spawn_cost": 0.3}, {"spawn_cost": 0.3})):
         # As measured on a real server: 16 at a time, of programs with a median of 0.3 s.
         yield _production(
-            random.Random(970 + place), "cores, spawn", "as measured", {"model": {"kind": "unbounded", **model}}, 2,
+            random.Random(first + 970 + place), "cores, spawn", "as measured", {"model": {"kind": "unbounded", **model}}, 2,
             {"default_timeout": 6}, {"lognormal": [0.3, 0.6]},
         )  # fmt: skip
 
@@ -254,11 +254,12 @@ def _task(given: tuple[Production, int, Path | None]) -> RoundTrip:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="numbers of productions, separated by commas; all by default")
+    parser.add_argument("--draw", type=int, default=0, help="draw other productions of the same kinds")
     parser.add_argument("--seeds", type=int, default=2, help="seeds of each setting of a sweep")
     parser.add_argument("--keep", type=Path, help="keep learned scenarios and what was played in this folder")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    chosen = productions()
+    chosen = productions(args.draw)
     if args.only:
         chosen = [chosen[int(one)] for one in args.only.split(",")]
     if args.keep is not None:

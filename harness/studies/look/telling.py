@@ -91,7 +91,8 @@ class LookReporter(ProgressReporter):
 
 def title(found: Overview) -> str:
     """Return the first line of a summary."""
-    parts = [f"{_number(found.calls, 'call')}, {failing(found)}"]
+    share = failing(found) if attempts_stand_out(found) else f"{_share(found.failed, found.calls)} failed"
+    parts = [f"{_number(found.calls, 'call')}, {share}"]
     lasted = f" ({duration(max(0.0, found.end - found.start))})" if found.timed else ""
     parts.append(f"{found.when(found.start)} to {found.when(found.end)}{lasted}")
     if found.workers:
