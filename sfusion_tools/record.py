@@ -45,6 +45,7 @@ class Event(_Told, total=False):
     rule: str
     client_gone: bool
     retry_after: str | float | None
+    text: str
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +111,8 @@ class Call:
     """Seconds in the queue for a permit that it did not get, before it ended."""
     refused: str = ""
     """Who refused the call before anything was sent: the guard."""
+    read: str = ""
+    """What the model read of a failure, where a log has it."""
     stopped: float | None = None
     """When its journal ends or its worker died, if its own end was not seen."""
 
@@ -209,6 +212,8 @@ class _Followed:
         call.problem = event.get("problem") or call.problem
         if kind == "returned":
             call.outcome = _outcome(event) or call.outcome
+            if call.outcome is not None and not call.outcome.is_from_program:
+                call.read = event.get("text") or ""
         else:
             call.outcome = Outcome.CANCELLED if kind == "cancelled" else None
         return True

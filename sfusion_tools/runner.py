@@ -91,7 +91,7 @@ class CodeRunner:
         self.settings = config
         self._languages = (config.languages or ()) if languages is None else languages
         event_log = config.event_log or EventLogSettings.of_environment()
-        self._call_log = None if event_log is None else CallLog(event_log)
+        self._call_log = None if event_log is None else CallLog(event_log, name)
         parts = parts or Parts()
         limiter = parts.limiter or LimiterChoice(
             config.limits,

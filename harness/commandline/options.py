@@ -61,7 +61,7 @@ Summary = Annotated[
 ]
 Faults = Annotated[Path | None, option("YAML file of fault rules.", names="--faults")]
 Force = Annotated[bool, option("Replace the file if it exists.", names="--force")]
-Logs = Annotated[list[Path], Argument(metavar="LOG", help="Log files, or folders of them.")]
+Logs = Annotated[list[Path], Argument(metavar="LOG", help="Log files, or folders of them; - is stdin.")]
 
 Jobs = Annotated[int, option("Number of processes; 0 for one per CPU.", panel=WHERE, names="--jobs", min=0)]
 On = Annotated[

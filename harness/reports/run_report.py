@@ -106,6 +106,20 @@ class RunReport:
         return f"{len(self.in_state(HELD))}/{len(self.verdicts) - len(self.in_state(NOT_APPLICABLE))}"
 
     @property
+    def unplanned(self) -> list[str]:
+        """Deaths of the limiter that no kill explains: they come before what they caused."""
+        found, killed = [], False
+        for event in self.events:
+            killed = killed or event["event"] == "killed"
+            if event["event"] == "limiter_died":
+                if not killed:
+                    found.append(
+                        f"the limiter died at {float(event['at']):.3g} s, which no event of the scenario asked for"
+                    )
+                killed = False
+        return found
+
+    @property
     def calls(self) -> int:
         """Number of calls made."""
         counts = Counter(event["event"] for event in self.events)

@@ -49,7 +49,7 @@ class RunReporter(ProgressReporter):
         self.print()
         repeated = _repeated(runs)
         for run in runs:
-            if run.state != HELD:
+            if run.state != HELD or run.unplanned:
                 self._print_problems(run, repeated)
         for sentence, (state, promises, count) in repeated.items():
             self.print(f"{state.replace('_', ' ')} in {counted(count, 'run')}: {', '.join(promises)}: {sentence}")
@@ -63,9 +63,11 @@ class RunReporter(ProgressReporter):
 
     def _print_problems(self, run: RunReport, repeated: Container[str]) -> None:
         shown = [*run.in_state(BROKEN), *(one for one in run.in_state(UNKNOWN) if one.sentence not in repeated)]
-        if not shown and not run.error:
+        if not shown and not run.error and not run.unplanned:
             return
         self.print(run.name, "bold")
+        for sentence in run.unplanned:
+            self.print(f"  {sentence}; what follows may come from that", _STYLES[BROKEN])
         if run.error:
             self.print(f"  broken: {run.error}", _STYLES[BROKEN])
         for one in shown:

@@ -15,7 +15,7 @@ from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.arguments import BadArguments
 from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.result import CallResult
-from sfusion_tools.sandbox.text import cut_middle
+from sfusion_tools.sandbox.text import cut_middle, model_text
 
 LONGEST = 100_000
 """Characters of a program or of an output that are kept of it, where they are wanted at all."""
@@ -24,7 +24,8 @@ LONGEST = 100_000
 class CallLog:
     """Writes calls to the event log of this process: by default how they went, never what they were about."""
 
-    def __init__(self, settings: EventLogSettings) -> None:
+    def __init__(self, settings: EventLogSettings, tool: str = "code_interpreter") -> None:
+        self._tool = tool
         self._log = open_event_log(settings)
         self._code = "code" in settings.include
         self._output = "output" in settings.include
@@ -42,7 +43,7 @@ class CallLog:
     def ended(self, log: EventLog, result: CallResult, program: Program) -> None:
         """Write a call that has just ended."""
         more, size, attempts = "", LINE, result.attempts
-        if not (self._plain and attempts):
+        if not (self._plain and attempts and result.outcome.is_from_program):
             more = self._included(result, program)
             size += len(more)
         # What log.add does: to call it would cost a sixth more.
@@ -74,6 +75,8 @@ class CallLog:
             more += f',"stdout":{_text(result.stdout)},"stderr":{_text(result.stderr)}'
         if result.waited and not result.attempts:
             more += f',"waited":{result.waited:.6f}'
+        if not result.outcome.is_from_program and result.outcome is not Outcome.CANCELLED:
+            more += f',"read":{quoted(model_text(result, self._tool, timeout=0.0, limit=0))}'
         return more
 
 

@@ -19,7 +19,7 @@ from sfusion.harness.lab.promises import Promise, read_promise
 from sfusion.harness.lab.scenarios.base import Data, Misplaced, ScenarioPart
 from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion.harness.lab.scenarios.events import EventPart, draw_events
-from sfusion.harness.lab.scenarios.parts import SEEDS, ClusterPart, LoadPart, SandboxPart, SchedulePart
+from sfusion.harness.lab.scenarios.parts import SEEDS, ClusterPart, LoadPart, ObservedPart, SandboxPart, SchedulePart
 from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.scenarios.rollouts import RolloutPart
 from sfusion.harness.lab.scenarios.tools import (
@@ -111,6 +111,9 @@ class Scenario(ScenarioPart):
     )
     events: Annotated[list[EventPart], Drawn(how=draw_events)] = Field(
         [], max_length=1000, description="what happens at given times: kills, pauses, crashes, ..."
+    )
+    observed: Annotated[ObservedPart | None, _REMARK] = Field(
+        None, description="what the log showed that it was learned from; `sfusion sweep` recommends nothing beyond it"
     )
     horizon: Annotated[Seconds, NotHunted("follows from the rest of a case")] = Field(
         3600.0, description="the run is broken off after this time"

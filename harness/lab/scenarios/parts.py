@@ -188,6 +188,16 @@ def _one_program(given: Any) -> list[Any]:
     return given if isinstance(given, list) else []
 
 
+class ObservedPart(ScenarioPart):
+    """What the log showed that a scenario was learned from; `sfusion sweep` recommends nothing beyond it."""
+
+    rate_limit: tuple[int, int | None] = Field(
+        (1, None),
+        description="from how many in flight to how many the log tells; null: callers never waited for a permit",
+    )
+    unknown: str = Field("", description="what the log does not tell, and what would")
+
+
 class LoadPart(ScenarioPart):
     """Calls made directly to the tool, as many concurrent rollouts would make them."""
 

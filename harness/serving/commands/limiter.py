@@ -4,7 +4,7 @@ Shows which clients hold permits and which wait for one. After a resize, permits
 served as soon as there is room. Jobs that still use a limiter that was removed create a new one, which first learns
 what they hold.
 
-Exit code 0, or 3 if there is no such cluster or limiter.
+Exit code 0, or 3 if there is no such cluster or limiter, or if it does not answer within ten seconds.
 
 Example: sfusion limiter --resize 32
 """
@@ -12,6 +12,10 @@ Example: sfusion limiter --resize 32
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -60,10 +64,56 @@ def limiter(
             typer.echo(f"{label:<14} {value}")
 
 
+NO_CLUSTER = 3
+_PATIENCE = 7.0
+"""Seconds for connecting and for the answer."""
+
+
 @contextmanager
 def _limiter(name: str, address: str) -> Iterator[tuple[Any, Any]]:
     """Connect to the cluster; yield the module ray and the limiter's actor."""
+    _check_reachable(address)
     ray = import_extra("ray", extra="ray", needed_by="sfusion limiter")
+    with _patience(f"no answer from the Ray cluster at {address!r} within {_PATIENCE:g} s: is it still running?"):
+        yield from _connected(ray, name, address)
+
+
+def _check_reachable(address: str) -> None:
+    """Fail at once where nothing listens, which Ray would try again and again."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE / 2).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise LimiterUnreachable(f"no Ray cluster at {address!r}: {reason}; start one or give --ray-address") from None
+
+
+@contextmanager
+def _patience(problem: str) -> Iterator[None]:
+    """End this process after a while with one line: Ray waits for minutes, and then prints a stack of C++ frames."""
+    sys.stderr.flush()
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+
+    def give_up() -> None:
+        os.write(stderr, f"{problem}\n".encode())
+        os._exit(NO_CLUSTER)
+
+    timer = threading.Timer(_PATIENCE, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(nowhere)
+
+
+def _connected(ray: Any, name: str, address: str) -> Iterator[tuple[Any, Any]]:
     try:
         ray.init(address=address, namespace=ray_limiter.NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:

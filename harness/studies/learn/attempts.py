@@ -17,6 +17,8 @@ Known = Literal["order", "times", "durations"]
 """What a log says about time: nothing but the order of calls, when they came, or also how long they took."""
 Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", "lost", "unknown"]
 
+SHORTEST = 1e-4
+"""Seconds below which no duration is counted, so that each has a logarithm."""
 _NEXT_ATTEMPT = 120.0
 """Seconds within which a request of the same name is another attempt."""
 

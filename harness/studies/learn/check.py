@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sfusion.harness.lab.figures import figures_of
 from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.runs.runner import run_scenario
-from sfusion.harness.studies.learn.figures import Comparison, compare, compare_courses
+from sfusion.harness.lab.runs.runner import run_one, run_scenario
+from sfusion.harness.lab.runs.tasks import Task
+from sfusion.harness.lab.scenarios import parse_scenarios
+from sfusion.harness.lab.scenarios.reading import vary
+from sfusion.harness.studies.learn.figures import RELATIVE, Comparison, compare, compare_courses, relative
 from sfusion.harness.studies.learn.learned import Learned, learn
+from sfusion_tools.outcome import PROGRAM_OUTCOMES
 
 _RARE = 4
 _NEARLY = 0.7
@@ -41,19 +47,35 @@ def check(learned: Learned, text: str) -> Checked:
     if not calls:
         return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
     again = learn(calls)
-    rows = (*compare(learned.figures, again.figures), *compare_courses(learned.course, again.course))
+    rows = (
+        *compare(learned.figures, again.figures),
+        *compare_courses(learned.course, again.course),
+        *_compare_limits(learned, text),
+    )
     same_cause = _names(again, learned.headline) or _is_rare(learned)
     return Checked(rows, again, same_cause, result.ok, broken, learned.figures.is_enough)
 
 
+def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
+    """Play the scenario with each limit that the log shows: is throughput the same with each?"""
+    (cell,) = parse_scenarios(text) if learned.limits else [None]
+    for one in learned.limits:
+        assert cell is not None
+        result = run_one(Task(vary(cell, {"tools.rate_limit": one.limit}), "sim"))
+        run = figures_of(result.journal)
+        answered = sum(run.outcomes.get(outcome.value, 0) for outcome in PROGRAM_OUTCOMES)
+        rate = answered / run.seconds if run.seconds else 0.0
+        yield relative(f"per second at rate_limit {one.limit}", one.per_second, rate, RELATIVE)
+
+
 def _is_rare(learned: Learned) -> bool:
     """True if the main cause struck so few calls that it may strike none the next time."""
-    return bool(learned.causes) and learned.causes[0].weight * learned.figures.calls < _RARE
+    return bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
 
 
 def _names(learned: Learned, headline: str) -> bool:
     """True if a cause is the main one, or nearly."""
     if not learned.causes:
         return headline == learned.headline
-    heaviest = learned.causes[0].weight
-    return any(one.kind == headline and one.weight >= _NEARLY * heaviest for one in learned.causes)
+    kind, most = learned.causes[0].harm
+    return any(one.kind == headline and one.harm >= (kind, _NEARLY * most) for one in learned.causes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -183,11 +184,15 @@ def client_settings(
 
 def _limit(requests: Sequence[TimedAttempt], concurrency: int) -> Noted:
     waits = find_permit_waits(requests)
-    if waits is not None:
+    if waits is not None and waits.pace is None:
         return {"rate_limit": (waits.limit, waits.evidence)}
     peak = InFlight((one.began, one.ended) for one in requests).peak
-    why = f"no request waited for a permit; at most {peak} were in flight"
-    return {"rate_limit": (max(concurrency, peak, 1), why)}
+    why = f"no request waited for others to end; at most {peak} were in flight"
+    found: Noted = {"rate_limit": (max(concurrency, peak, 1), why)}
+    if waits is not None and waits.pace is not None:
+        found["requests_per_second"] = (rounded(waits.pace), waits.evidence)
+        found["requests_burst"] = (waits.burst, "started at once after a pause")
+    return found
 
 
 def _patience(requests: Sequence[TimedAttempt]) -> Noted:
@@ -195,7 +200,8 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
     stopped = [
         seconds
         for one in requests
-        if one.attempt.outcome == "program_timeout" and (seconds := one.attempt.seconds) is not None
+        if one.attempt.outcome == "program_timeout"
+        and (seconds := one.attempt.execution_time or one.attempt.seconds) is not None
     ]
     answers = (one.attempt.seconds for one in requests if one.ending == "answered")
     longest = max((seconds for seconds in answers if seconds is not None), default=0.0)
@@ -207,11 +213,11 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
         if times < len(timed_out) / 3:
             whole = rounded(max(timed_out))
     if stopped:
-        middle = max(rounded(statistics.median(stopped)), _SHORTEST)
-        found["default_timeout"] = (middle, f"{counted(len(stopped), 'program')} stopped after {middle:g} s")
-        if whole is not None and whole > middle:
+        timeout = max(rounded(_least_common(stopped)), _SHORTEST)
+        found["default_timeout"] = (timeout, f"{counted(len(stopped), 'program')} stopped after {timeout:g} s or later")
+        if whole is not None and whole > timeout:
             why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s"
-            found["transport_margin"] = (max(rounded(whole - middle), _SHORTEST), why)
+            found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
     elif whole is not None:
         whole = max(whole, 2 * _SHORTEST)
         # No program that was answered was stopped, so the timeout is longer than each of them took.
@@ -225,6 +231,13 @@ def _patience(requests: Sequence[TimedAttempt]) -> Noted:
     if "default_timeout" in found and found["default_timeout"][0] > 60:
         found["max_timeout"] = (found["default_timeout"][0], "not below default_timeout")
     return found
+
+
+def _least_common(seconds: Sequence[float]) -> float:
+    """The least that a third of all are near: a busy server stops programs late, and a model may ask for less."""
+    ordered = sorted(seconds)
+    near = (one for place, one in enumerate(ordered) if bisect_right(ordered, 1.1 * one) - place >= len(ordered) / 3)
+    return next(near, ordered[0])
 
 
 def _attempts(calls: Sequence[Call], cut: frozenset[Call]) -> Noted:

@@ -39,12 +39,12 @@ from sfusion.harness.studies.learn.figures import FEWEST
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion.harness.studies.learn.survey import Survey, Window, sample
 from sfusion.harness.studies.look import Call, LogReader
-from sfusion.harness.studies.look.reading import UnreadableLines
+from sfusion.harness.studies.look.reading import UnreadableLines, with_stdin
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
 _EVERY = 10_000
-_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "slowdown", "crash", "wedge")
+_NAMED = ("quota", "queue", "contention", "spawn", "degradation", "slow_spell", "slowdown", "crash", "wedge")
 """Causes whose sentence does not contain their name."""
 HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 
@@ -74,9 +74,10 @@ def learn_from_logs(
     # The scenario itself may go to stdout.
     stream = sys.stdout if out is not None else sys.stderr
     unreadable = UnreadableLines()
-    reader = LogReader(logs, unreadable)
-    with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
-        calls, window = _read(logs, reader, most, shown, unreadable)
+    with with_stdin(logs) as files:
+        reader = LogReader(files, unreadable)
+        with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
+            calls, window = _read(files, reader, most, shown, unreadable)
     learned = learn(calls)
     text = scenario_text(learned, _name(name, out, learned), _origin(logs, window, calls))
     _refuse_bad_name(name, text)
@@ -187,6 +188,8 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
         name = f"{cause.kind.replace('_', ' ')}: " if cause.kind in _NAMED else ""
         shown.print(f"{label}{where}: {name}{cause.says}", "bold" if place == 0 else "")
         shown.print(f"    {cause.evidence}")
+    if learned.knowledge.unknown:
+        shown.print(f"not known: {learned.knowledge.unknown}", "yellow")
     for remark in learned.remarks:
         shown.print(f"note: {remark}", "yellow")
 

@@ -54,6 +54,11 @@ class _Draft:
         events = self._events()
         if events:
             data["events"] = events
+        known = learned.knowledge
+        if known.unknown or known.most is not None:
+            unknown = {"unknown": known.unknown} if known.unknown else {}
+            data["observed"] = {"rate_limit": [known.least, known.most], **unknown}
+            self._notes["observed",] = "`sfusion sweep` recommends nothing beyond this"
         data["horizon"] = self._horizon
         data["promises"] = ["every_call_ends_once", *self._outcomes()]
         head = f"Learned by `sfusion learn` from {origin}."

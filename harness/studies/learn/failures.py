@@ -50,6 +50,13 @@ class FailureFit:
     def rate(self) -> float:
         return self.failed / self.of
 
+    def explains(self, one: TimedAttempt) -> bool:
+        """True if a request failed in this way and time."""
+        family = one.ending, one.attempt.status if one.ending == "status" else None
+        if family != self.family:
+            return False
+        return self.between is None or (self.between[0] <= one.ended and one.began <= self.between[1])
+
 
 def find_failures(
     requests: Sequence[TimedAttempt], explained: frozenset[int], usual: float, known: Known

@@ -94,15 +94,15 @@ def compare(log: Figures, run: Figures) -> list[Comparison]:
         rows.append(Comparison(outcome, f"{a:.1f}%", f"{b:.1f}%", differ, bound, abs(b - a) <= points))
     most = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
     if log.p95:
-        rows.append(_relative("p50 of a call", log.p50, run.p50, most, " s", _UNAVOIDABLE))
-        rows.append(_relative("p95 of a call", log.p95, run.p95, most, " s", _UNAVOIDABLE))
-        rows.append(_relative("calls per second", log.per_second, run.per_second, most))
+        rows.append(relative("p50 of a call", log.p50, run.p50, most, " s", _UNAVOIDABLE))
+        rows.append(relative("p95 of a call", log.p95, run.p95, most, " s", _UNAVOIDABLE))
+        rows.append(relative("calls per second", log.per_second, run.per_second, most))
     if log.attempts_per_call:
-        rows.append(_relative("attempts per call", log.attempts_per_call, run.attempts_per_call, most))
+        rows.append(relative("attempts per call", log.attempts_per_call, run.attempts_per_call, most))
     return rows
 
 
-def _relative(name: str, log: float, run: float, bound: float, unit: str = "", slack: float = 0.0) -> Comparison:
+def relative(name: str, log: float, run: float, bound: float, unit: str = "", slack: float = 0.0) -> Comparison:
     off = (run - log) / log if log else float(run != log)
     agrees = abs(off) <= bound or abs(run - log) <= slack
     return Comparison(name, f"{log:.3g}{unit}", f"{run:.3g}{unit}", f"{off:+.0%}", f"{bound:.0%}", agrees)

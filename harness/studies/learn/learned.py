@@ -12,6 +12,9 @@ from sfusion.harness.studies.learn.causes import Cause, find_causes, find_permit
 from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
 from sfusion.harness.studies.learn.distributions import Fit, fit
 from sfusion.harness.studies.learn.figures import Course, Figures, course_of, figures_of
+from sfusion.harness.studies.learn.in_flight import InFlight
+from sfusion.harness.studies.learn.knowledge import Knowledge, find_knowledge
+from sfusion.harness.studies.learn.limits import LimitSeen, limits_seen
 from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
 from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 from sfusion_tools.record import Call
@@ -43,6 +46,8 @@ class Learned:
     cancel: tuple[float, Fit] | None
     sandboxes: tuple[SandboxFit, ...]
     causes: tuple[Cause, ...]
+    knowledge: Knowledge
+    limits: tuple[LimitSeen, ...]
     remarks: tuple[str, ...] = field(default=())
 
     @property
@@ -75,6 +80,8 @@ def learn(calls: Sequence[Call]) -> Learned:
     programs = find_programs(calls, sandboxes)
     workers = len({call.worker for call in calls})
     figures = figures_of(calls)
+    peak = InFlight((one.began, one.ended) for one in requests).peak
+    knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
     return Learned(
         figures=figures,
         course=course_of(calls),
@@ -86,7 +93,11 @@ def learn(calls: Sequence[Call]) -> Learned:
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(sandboxes, programs, waves, permits, len(requests), end - start),
+        causes=find_causes(
+            calls, requests, sandboxes, programs, waves, permits, end - start, is_unsure=knowledge.is_unsure
+        ),
+        knowledge=knowledge,
+        limits=limits_seen(requests),
         remarks=(
             *([clocks] if clocks else []),
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),

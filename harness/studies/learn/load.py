@@ -29,6 +29,11 @@ _MOMENT = 0.0005
 """Seconds of a pause that nobody would notice."""
 _PLATEAU = 0.03
 """The share of the time with all callers under way that shows that there are no more of them."""
+_AGAIN = 8
+_LESS_THAN_CHANCE = 0.6
+"""The variance of calls under way, by their mean, below which their number has a bound."""
+_PAUSE = 0.05
+"""The share of the time of a call from which on a pause of all callers separates steps."""
 _MOST_UNSEEN = 1.5
 """How many times as many callers there may be as were ever under way at once."""
 
@@ -72,7 +77,7 @@ def find_load(calls: Sequence[Call], start: float, end: float) -> LoadFit:
     lasting = max(1, outstanding.lasting_peak())
     is_full = mean >= _STEADY * lasting
     callers = lasting if is_full else _callers([call.began for call in calls], outstanding, mean, low, high)
-    if not is_full and _is_open(calls, outstanding, callers):
+    if not is_full and not _is_bounded(outstanding, mean, low, high) and _is_open(calls, outstanding, callers):
         return _open(starts, f"calls came evenly, whether few or up to {peak} were under way")
     pause = max(0.0, (callers - mean) / rate)
     took = statistics.fmean(ended - began for began, ended in spans)
@@ -115,6 +120,15 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
     return max(peak, round(mean**2 / (mean - variance)))
 
 
+def _is_bounded(outstanding: InFlight, mean: float, low: float, high: float) -> bool:
+    """Do calls vary less than those that come by themselves, or reach the same number again and again?"""
+    peak, whole = outstanding.peak, outstanding.times[-1] - outstanding.times[0]
+    if high > low and outstanding.mean_square(low, high) - mean**2 < _LESS_THAN_CHANCE * mean:
+        return True
+    again = sum(count == peak for count in outstanding.counts)
+    return again >= _AGAIN and outstanding.time_from(peak) > _PLATEAU * whole
+
+
 def _is_open(calls: Sequence[Call], outstanding: InFlight, callers: int) -> bool:
     """Do calls come evenly although callers that wait for each call would have come less often at times?"""
     first, last, size = calls[0].began, calls[-1].began, len(calls)
@@ -134,7 +148,7 @@ def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadF
     latest = spans[0][1]
     typical = statistics.median(ended - began for began, ended in spans)
     for began, ended in spans[1:]:
-        if began > latest + max(0.1, 0.5 * typical):
+        if began > latest + max(0.1, _PAUSE * typical):
             pauses.append(began - latest)
             sizes.append(0)
         sizes[-1] += 1
@@ -183,6 +197,11 @@ _PROGRAM_KEYS: dict[str, dict[str, Any]] = {
 
 def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
     outcomes = Counter(outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM_OUTCOMES)
+    # Programs that were stopped for want of a core are longer than others, not endless.
+    stretched = min(sum(len(one.slowness.longer_programs) for one in sandboxes), outcomes["program_timeout"])
+    if stretched:
+        outcomes.update({"ok": stretched, "program_timeout": -stretched})
+    outcomes += Counter()
     malformed = Counter(_problem(call) for call in calls if outcome_of(call) == "bad_arguments")
     known = sum(outcome_of(call) is not None for call in calls)
     # What would have become of the calls that failed otherwise?
@@ -197,6 +216,8 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
     for outcome, count in outcomes.most_common():
         own = [seconds for ended, seconds in base if ended == outcome]
         why = f"{count:,} of {counted(known, 'call')} ended {outcome}"
+        if outcome == "ok" and stretched:
+            why += f" or would have if the cores had not been shared ({stretched:,})"
         keys = dict(_PROGRAM_KEYS[outcome])
         if outcome == "program_timeout":
             why = f"{why}; longer than any timeout"

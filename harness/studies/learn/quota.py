@@ -6,6 +6,7 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
@@ -17,6 +18,9 @@ REFUSALS = (429, 503)
 _FEWEST = 5
 _ROUGH = 0.5
 """Tokens by which a bucket's level may be misjudged."""
+_CLOSE = 1.0
+"""Seconds between refusals in which others may have been rare."""
+_LEAST_SECONDS = 2.0
 _CLEAR = 0.2
 """The share of wrong guesses up to which a limit explains who was refused."""
 
@@ -32,6 +36,8 @@ class QuotaFit:
     evidence: str
     refused: frozenset[int]
     """Places of the refused requests in the sample."""
+    wrong: float
+    """How often it is wrong about a request, averaged over refused and admitted ones."""
 
 
 def find_quota(requests: Sequence[TimedAttempt], known: Known) -> QuotaFit | None:
@@ -43,10 +49,11 @@ def find_quota(requests: Sequence[TimedAttempt], known: Known) -> QuotaFit | Non
             place for place, one in enumerate(requests) if one.ending == "status" and one.attempt.status == status
         )
         if _FEWEST <= len(refused) < len(requests):
-            found = _in_flight(requests, refused, status) if known == "durations" else None
-            found = found or _per_second(requests, refused, status)
-            if found is not None:
-                return found
+            found = [_per_second(requests, refused, status)]
+            if known == "durations":
+                found.insert(0, _in_flight(requests, refused, status))
+            if any(found):
+                return min((one for one in found if one is not None), key=lambda one: one.wrong)
     return None
 
 
@@ -69,15 +76,15 @@ def _in_flight(requests: Sequence[TimedAttempt], refused: frozenset[int], status
     if running is not None and running < 0.8 * limit:
         model = _queue_model(running, limit - running, status, asked)
         says = f"{running} run at a time, {limit - running} wait, the rest get {status}"
-        return QuotaFit("queue", model, says, evidence, refused)
+        return QuotaFit("queue", model, says, evidence, refused, wrong)
     says = f"{limit} in flight, the rest get {status}"
     if asked is None:  # a quota of the fake always sends Retry-After
         model = _queue_model(limit, 0, status, None)
-        return QuotaFit("quota", model, f"{says} without Retry-After", evidence, refused)
+        return QuotaFit("quota", model, f"{says} without Retry-After", evidence, refused, wrong)
     model = {"kind": "quota", "in_flight": limit, "retry_after": rounded(asked)}
     if status != 429:
         model["status"] = status
-    return QuotaFit("quota", model, f"{says} with Retry-After {rounded(asked):g} s", evidence, refused)
+    return QuotaFit("quota", model, f"{says} with Retry-After {rounded(asked):g} s", evidence, refused, wrong)
 
 
 def _queue_model(workers: int, waiting: int, status: int, retry_after: float | None) -> dict[str, Any]:
@@ -89,17 +96,24 @@ def _per_second(requests: Sequence[TimedAttempt], refused: frozenset[int], statu
     starts = [one.began for place, one in enumerate(requests) if place not in refused]
     asked = _retry_after(requests, refused, steady=True)
     times = sorted(requests[place].began for place in refused)
-    first, last = times[0], times[-1]
-    within = bisect_left(starts, last) - bisect_right(starts, first)
-    if last - first < 2.0 or not within:
+    # While refusals follow each other closely, the bucket is empty and every token is used at once.
+    edges = [place for place, (a, b) in enumerate(pairwise(times), 1) if b - a > _CLOSE]
+    spans = [(times[a], times[b - 1]) for a, b in pairwise([0, *edges, len(times)])]
+    seconds = sum(b - a for a, b in spans)
+    within = sum(max(0, bisect_left(starts, b) - bisect_right(starts, a)) for a, b in spans)
+    told = [one for place in refused if (one := requests[place].attempt.retry_after)]
+    rates = [within / seconds] if seconds >= _LEAST_SECONDS and within else []
+    if told and asked is None:  # each was told when the next token comes
+        rates.append(1 / max(told))
+    found = [
+        (*_wrong(requests, refused, rate * factor, burst), rate * factor, burst)
+        for rate in rates
+        for factor in (0.9, 0.95, 1.0, 1.05, 1.1)
+        for burst in [_most_at_once(starts, rate * factor)]
+    ]
+    if not found or (best := min(found))[0] > _CLEAR / 2:
         return None
-    rate = within / (last - first)
-    burst = max(1, round(bisect_right(starts, first) - rate * (first - starts[0])))
-    levels = list(_levels(requests, refused, rate, burst))
-    early = sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
-    late = sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
-    if (early / len(refused) + late / len(starts)) / 2 > _CLEAR / 2:
-        return None
+    wrong, early, rate, burst = best
     model: dict[str, Any] = {"kind": "quota", "per_second": rounded(rate), "burst": burst}
     if status != 429:
         model["status"] = status
@@ -109,10 +123,28 @@ def _per_second(requests: Sequence[TimedAttempt], refused: frozenset[int], statu
         "quota",
         model,
         f"{rounded(rate):g} requests per second, the rest get {status}",
-        f"{within:,} requests were admitted in the {last - first:.3g} s between the first refusal and the last; "
+        f"{within:,} requests were admitted in the {seconds:.3g} s in which refusals followed each other; "
         f"{len(refused) - early:,} of {counted(len(refused), 'refusal')} came when that rate was used up",
         refused,
+        wrong,
     )
+
+
+def _wrong(requests: Sequence[TimedAttempt], refused: frozenset[int], rate: float, burst: int) -> tuple[float, int]:
+    """How often such a bucket is wrong, averaged over both kinds, and how many refusals came too early for it."""
+    levels = list(_levels(requests, refused, rate, burst))
+    early = sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
+    late = sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
+    return (early / len(refused) + late / (len(requests) - len(refused))) / 2, early
+
+
+def _most_at_once(starts: Sequence[float], rate: float) -> int:
+    """The least size of a bucket that could have let these requests through."""
+    most = level = 0.0
+    for gap in (0.0, *(b - a for a, b in pairwise(starts))):
+        level = max(0.0, level - gap * rate) + 1.0
+        most = max(most, level)
+    return max(1, round(most))
 
 
 def _levels(

@@ -7,44 +7,51 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
+from sfusion.harness.studies.learn.attempts import SHORTEST, Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import Fit, added_delay, sample_distance
 from sfusion.harness.studies.learn.failures import FailureFit, find_failures
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
-from sfusion.harness.studies.learn.slowness import SHORTEST, Slowness, rank_correlation
-from sfusion.harness.studies.learn.slowness_by_load import find_contention, find_waiting_line
+from sfusion.harness.studies.learn.server_fit import find_server
+from sfusion.harness.studies.learn.slowness import Slowness, rank_correlation
 from sfusion.harness.studies.learn.slowness_by_time import find_degradation, find_slow_spell
 
 _FEWEST = 40
 _GAIN = 0.93
 """A cause is named if it leaves at most this share of the spread of the durations."""
+_CERTAIN = 10.0
+"""How much likelier, as a logarithm, shared cores must be to be named although time explains as much."""
 _GAIN_OF_A_SPELL = 0.9
 """The same, of a stretch of time, of which there are many to choose from."""
-_EVEN = 0.02
 
 
 def find_slowness(
-    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], timed_out: Sequence[TimedAttempt]
+    answered: Sequence[TimedAttempt],
+    everything: Sequence[TimedAttempt],
+    timed_out: Sequence[TimedAttempt],
+    stopped: Sequence[TimedAttempt] = (),
 ) -> Slowness:
     """Compare the explanations by the spread of durations that each leaves, and return the best one."""
     durations = [max(one.seconds, SHORTEST) for one in answered]
     plain = Slowness("none", tuple(durations), tuple(range(len(answered))), tuple(map(math.log, durations)))
-    if len(answered) < _FEWEST or plain.spread < _EVEN:
+    if len(answered) < _FEWEST:
         return plain
-    line = find_waiting_line(answered, everything)
-    if line is not None:
-        return line
+    server = find_server(answered, everything, stopped)
+    if server is not None:
+        plain = replace(plain, cores=server.cores)
+        if server.kind == "none":
+            server = None
+    if server is not None and server.kind != "contention":
+        return server
     by_time = find_degradation(answered, durations, timed_out)
     if by_time is not None and by_time.spread >= _GAIN * plain.spread:
         by_time = None
     spell = find_slow_spell(answered, durations)
     if spell is not None and spell.spread < (_GAIN_OF_A_SPELL * plain.spread if by_time is None else by_time.spread):
         by_time = spell
-    by_load = find_contention(answered, everything, durations)
-    if by_load is None or by_load.spread >= _GAIN * plain.spread:
-        return by_time or plain
-    return by_load if by_time is None else _load_or_time(answered, everything, by_load, by_time)
+    if server is None or by_time is None:
+        return server or by_time or plain
+    return _load_or_time(answered, everything, server, by_time)
 
 
 def _load_or_time(
@@ -63,6 +70,9 @@ def _load_or_time(
     time_matters = rank_correlation(expected, by_load.left) > clear
     if load_matters != time_matters:
         return by_load if load_matters else by_time
+    is_reported = all(one.attempt.execution_time is not None for one in answered)
+    if is_reported and by_load.cores is not None and by_load.cores.gain >= _CERTAIN:
+        return by_load
     best, other = sorted((by_load, by_time), key=lambda one: one.spread)
     return replace(best, evidence=f"{best.evidence}; this log does not tell it from {other.kind.replace('_', ' ')}")
 
@@ -108,16 +118,18 @@ def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> Sand
     timed_out = [one for one in requests if one.ending == "hang"]
     refused = quota.refused if quota is not None else frozenset()
     inside = [one for place, one in enumerate(requests) if place not in refused]
-    slowness = find_slowness(answered, inside, timed_out)
+    stopped = [one for one in timed if one.attempt.outcome == "program_timeout"]
+    slowness = find_slowness(answered, inside, timed_out, stopped)
     failures = _failures(requests, inside, refused, slowness, known)
     outages = [one.between for one in failures if one.kind in ("crash", "wedge") and one.between is not None]
     if outages:  # what waited for its end was not slow by itself
         answered = [one for one in answered if not any(one.began < end and start < one.ended for start, end in outages)]
-        slowness = find_slowness(answered, inside, timed_out)
+        slowness = find_slowness(answered, inside, timed_out, stopped)
         failures = _failures(requests, inside, refused, slowness, known)
     base = tuple(
         (answered[place].attempt.outcome, seconds) for place, seconds in zip(slowness.kept, slowness.base, strict=True)
     )
+    base += tuple(("ok", seconds) for seconds in slowness.longer_programs)
     base += tuple((one.attempt.outcome, one.seconds) for one in timed if one.attempt.outcome in ENDED_EARLY)
     return SandboxFit(label, len(requests), quota, slowness, tuple(failures), base)
 
@@ -131,7 +143,7 @@ def _failures(
 ) -> list[FailureFit]:
     """Return the failures that are neither refusals by a limit nor answers that became too slow."""
     explained = set(refused)
-    if slowness.kind in ("contention", "degradation", "slowdown"):
+    if slowness.kind in ("contention", "queue", "spawn", "degradation", "slowdown"):
         busy = InFlight((one.began, one.ended) for one in inside)
         for place, one in enumerate(requests):
             if one.ending == "hang" and slowness.expected(one.began, busy.mean(one.began, one.ended)) > one.seconds / 2:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfusion.harness.studies.learn.cores import CoresFit
 from sfusion.harness.studies.learn.distributions import clipped
 
-SHORTEST = 1e-4
-"""Seconds below which no duration is counted, so that each has a logarithm."""
 _NOTICED = 0.1
 """Seconds for each request from which on being slow matters as much as failing."""
 
@@ -20,13 +19,13 @@ class Slowness:
     """What made some answers slower than others, and how long each program would have taken without that."""
 
     kind: str
-    """none, contention, queue, degradation, slow_spell or slowdown."""
+    """none, contention, queue, spawn, degradation, slow_spell or slowdown."""
     base: tuple[float, ...]
     """Seconds of each answered request without the slowness, in their order; spells leave requests out."""
     kept: tuple[int, ...]
     """The places of the requests that ``base`` speaks about."""
     left: tuple[float, ...] = ()
-    """The logarithm of each duration by what was to be expected; not for a queue."""
+    """The logarithm of each duration by what was to be expected."""
     model: dict[str, Any] = field(default_factory=dict)
     what: dict[str, Any] = field(default_factory=dict)
     between: tuple[float, float] | None = None
@@ -37,6 +36,10 @@ class Slowness:
     evidence: str = ""
     lost: float = 0.0
     """The share of the time of all answers that it cost."""
+    cores: CoresFit | None = None
+    """What the log says about cores that programs share."""
+    longer_programs: tuple[float, ...] = ()
+    """Seconds that programs would have run alone which were stopped because they got too little of the cores."""
 
     @property
     def spread(self) -> float:
@@ -57,6 +60,10 @@ class Slowness:
         match self.kind:
             case "contention":
                 return float(middle * max(1.0, in_flight / self.model["cores"]))
+            case "queue":
+                return float(middle * max(1.0, in_flight / self.model["workers"]))
+            case "spawn":
+                return float(middle + self.model["spawn_cost"] * in_flight)
             case "degradation":
                 part = self.what["degrade"]
                 return float(middle + part["end"] * min(1.0, at / part["over"]))

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Sequence
 from itertools import accumulate, combinations
 
-from sfusion.harness.studies.learn.attempts import TimedAttempt
+from sfusion.harness.studies.learn.attempts import SHORTEST, TimedAttempt
 from sfusion.harness.studies.learn.distributions import added_delay, rounded
-from sfusion.harness.studies.learn.slowness import SHORTEST, Slowness, rank_correlation, spread_of
+from sfusion.harness.studies.learn.slowness import Slowness, rank_correlation, spread_of
 
 _FEWEST = 40
 _BINS = 24

@@ -15,7 +15,7 @@ _NGINX = re.compile(
     r'"(?P<method>[A-Z]+) (?P<target>\S+)[^"]*" (?P<status>\d{3}) (?P<size>\d+|-)(?P<rest>.*)$'
 )
 _UVICORN = re.compile(r'(?P<method>[A-Z]+) (?P<target>\S+) HTTP/[\d.]+" (?P<status>\d{3})\b')
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _STAMP = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
     r" ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"
@@ -50,7 +50,7 @@ def access_records(line: bytes, number: int) -> tuple[Call, ...] | None:
         return None
     text = line.decode("utf-8", "replace").rstrip()
     if "\x1b" in text:
-        text = _COLOUR.sub("", text)
+        text = COLOUR.sub("", text)
     if (found := _NGINX.match(text)) is not None:
         ended = _nginx_time(found["time"])
         if ended is None:
@@ -61,7 +61,7 @@ def access_records(line: bytes, number: int) -> tuple[Call, ...] | None:
         return None
     if found["method"] != "POST":
         return ()
-    status, at = int(found["status"]), _stamp(start)
+    status, at = int(found["status"]), stamp(start)
     began, timed = (float(number), False) if at is None else (at, True)
     attempt = Attempt(1, status=status, outcome=Outcome.of_status(status))
     return (Call("", began, None, "access", attempt.outcome, attempts=[attempt], timed=timed),)
@@ -112,7 +112,7 @@ def _nginx_time(text: str) -> float | None:
     return float(local - _offset(text[21:]))
 
 
-def _stamp(text: str) -> float | None:
+def stamp(text: str) -> float | None:
     """Return the first time in a text; one without a zone is taken for UTC."""
     found = _STAMP.search(text)
     if found is None:

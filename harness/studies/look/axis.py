@@ -1,4 +1,4 @@
-"""Time in a log: what began in each stretch of it, and how long it took. Memory does not grow with the log."""
+"""Time in a log: what happened in each stretch of it, and how long it took. Memory does not grow with the log."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from itertools import pairwise
 
 from sfusion_tools.outcome import FAILURES, Outcome
 
-_RATIO = math.log(1.05)
+_RATIO = math.log(1.02)
 _LEAST = 1e-6
-_ZERO = -1_000
+_LOG_LEAST = math.log(_LEAST)
+_ZERO = -10_000
 _TRIMMED, _ENOUGH = 0.05, 20
 
 
@@ -39,18 +40,28 @@ class LogSums:
 class Durations:
     """Counts durations in seconds."""
 
-    __slots__ = ("_bins", "sums")
+    __slots__ = ("_bins", "_least", "_most", "sums")
 
     def __init__(self) -> None:
         self._bins: Counter[int] = Counter()
+        self._least, self._most = math.inf, 0.0
         self.sums = LogSums()
 
     def add(self, seconds: float) -> None:
-        self._bins[int(math.log(seconds) / _RATIO) if seconds > _LEAST else _ZERO] += 1
-        self.sums.add(seconds)
+        size = math.log(seconds) if seconds > _LEAST else _LOG_LEAST
+        self._bins[int(size / _RATIO) if seconds > _LEAST else _ZERO] += 1
+        if seconds > self._most:
+            self._most = seconds
+        if seconds < self._least:
+            self._least = seconds
+        sums = self.sums
+        sums.count += 1
+        sums.logs += size
+        sums.squares += size * size
 
     def merge(self, other: Durations) -> None:
         self._bins.update(other._bins)
+        self._least, self._most = min(self._least, other._least), max(self._most, other._most)
         self.sums.include(other.sums)
 
     def typical(self) -> float | None:
@@ -73,7 +84,8 @@ class Durations:
         for bin_ in sorted(self._bins):
             left -= self._bins[bin_]
             if left <= 0:
-                return 0.0 if bin_ == _ZERO else math.exp(_middle(bin_))
+                middle = 0.0 if bin_ == _ZERO else math.exp(_middle(bin_))
+                return min(max(middle, self._least), self._most)
         return None
 
 
@@ -136,7 +148,7 @@ class SandboxSums:
 
 @dataclass(slots=True)
 class TimeBucket:
-    """What began in one stretch of time."""
+    """What happened in one stretch of time."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     """Of calls."""

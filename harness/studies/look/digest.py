@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import statistics
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,8 +20,25 @@ OTHERS = "(others)"
 KEPT = 150
 """Calls of each sample: the first, the last, the slowest, those with most attempts, and of each kind."""
 
+_HUNG = Outcome.TRANSPORT_TIMEOUT.value
+NO_ANSWER = frozenset({Outcome.UNREACHABLE.value, Outcome.BAD_ARGUMENTS.value})
+"""Kinds of calls and attempts that got no answer of a sandbox, so that their time says nothing about it."""
+
+
+def happened_at(record: Call, ended: float) -> float:
+    """When a call met its end: at the end of its last attempt; one without an answer was lost when it was sent."""
+    if not record.attempts:
+        return ended
+    last = record.attempts[-1]
+    if last.seconds is None or last.outcome is Outcome.TRANSPORT_TIMEOUT:
+        return record.began + last.after
+    return record.began + last.after + last.seconds
+
+
 Clock = Literal["unix", "seconds", "line", "step"]
 """What times count: unix time, seconds of a run, lines of an access log, steps of a training."""
+_FEWEST, _SHORTEST_SHIFT, _SHIFT = 20, 2.0, 0.1
+"""Calls of a worker, and seconds or share of its time, from which on its clock may be another one."""
 _EARLIEST_DATE = 1e8
 """Smaller times count from the beginning of a run."""
 
@@ -51,8 +69,11 @@ class Digest:
         self.sources: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.problems: Counter[str] = Counter()
+        self.read: Counter[tuple[str, str]] = Counter()
+        """What the model read of failures: outcome and text."""
         self.sandboxes: dict[str, SandboxCounts] = {}
-        self.workers: set[str] = set()
+        self.workers: dict[str, list[float]] = {}
+        """When the first call of each began, and its last one ended; and how many it made."""
         self.seconds, self.waits = Durations(), Durations()
         self.retried = 0
         self.refused = 0
@@ -73,6 +94,19 @@ class Digest:
         return self.clock in ("unix", "seconds")
 
     @property
+    def clocks_apart(self) -> float:
+        """By how many seconds the clocks of workers seem to differ; 0 if they do not."""
+        spans = [(first, last) for first, last, calls in self.workers.values() if calls >= _FEWEST]
+        if len(spans) < 2:
+            return 0.0
+        earliest = min(spans)
+        least = max(_SHORTEST_SHIFT, _SHIFT * statistics.median(last - first for first, last in spans))
+        late = [(first - earliest[0], last - earliest[1]) for first, last in spans]
+        shifted = [one for one in late if one[0] >= least]
+        same = all(abs(a - b) <= max(_SHORTEST_SHIFT, 0.2 * a) for a, b in shifted)
+        return max(a for a, _ in shifted) if shifted and same else 0.0
+
+    @property
     def off_axis(self) -> int:
         """Calls that are not on the axis: without a time, of another clock, or far from all others."""
         axis = self.axis
@@ -91,8 +125,18 @@ class Digest:
         self.calls += 1
         self.kinds[kind] += 1
         self.sources[record.source] += 1
-        if record.worker and len(self.workers) < MOST_WORKERS:
-            self.workers.add(record.worker)
+        if (worker := record.worker) and record.timed:
+            seen = self.workers.get(worker)
+            if seen is not None:
+                if began < seen[0]:
+                    seen[0] = began
+                if ended > seen[1]:
+                    seen[1] = ended
+                seen[2] += 1
+            elif len(self.workers) < MOST_WORKERS:
+                self.workers[worker] = [began, ended, 1]
+        elif worker and worker not in self.workers and len(self.workers) < MOST_WORKERS:
+            self.workers[worker] = [0.0, 0.0, 0]
         if record.problem is not None:
             _count(self.problems, record.problem)
         if record.refused:
@@ -103,10 +147,13 @@ class Digest:
         bucket = axis.bucket(began)
         if began < bucket.first:
             bucket.first = began
+        bucket = axis.bucket(happened_at(record, ended))
         bucket.kinds[kind] += 1
-        if record.seconds is not None and record.outcome is not Outcome.BAD_ARGUMENTS:
+        if record.seconds is not None and kind not in NO_ANSWER:
             self.seconds.add(record.seconds)
             bucket.seconds.add(record.seconds)
+        if record.read:
+            _count(self.read, (kind, record.read))
         for attempt in record.attempts:
             if attempt.fault is not None:
                 _count(self.faults, attempt.fault)
@@ -129,7 +176,8 @@ class Digest:
         if counts is None:
             label = label if len(self.sandboxes) < MOST_NAMES else OTHERS
             counts = self.sandboxes.setdefault(label, SandboxCounts())
-        outcome, bucket = attempt.kind, axis.bucket(began)
+        outcome = attempt.kind
+        bucket = axis.bucket(began if ended is None or outcome == _HUNG else ended)
         counts.outcomes[outcome] += 1
         counts.sums.add(outcome, attempt.seconds)
         bucket.attempts[outcome] += 1
@@ -138,7 +186,8 @@ class Digest:
             sums = bucket.sandboxes[label] = SandboxSums()
         sums.add(outcome, attempt.seconds)
         if attempt.seconds is not None and ended is not None:
-            counts.seconds.add(attempt.seconds)
+            if outcome not in NO_ANSWER:
+                counts.seconds.add(attempt.seconds)
             axis.occupy("in_flight", began, ended)
         if attempt.waited > 0:
             self.waits.add(attempt.waited)
@@ -194,5 +243,7 @@ def _keep(heap: list[Any], item: Any) -> None:
     (heapq.heappush if len(heap) < KEPT else heapq.heappushpop)(heap, item)
 
 
-def _count(counter: Counter[str], name: str) -> None:
-    counter[name if name in counter or len(counter) < MOST_NAMES else OTHERS] += 1
+def _count(counter: Counter[Any], name: str | tuple[str, str]) -> None:
+    if name not in counter and len(counter) >= MOST_NAMES:
+        name = OTHERS if isinstance(name, str) else (name[0], OTHERS)
+    counter[name] += 1

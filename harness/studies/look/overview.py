@@ -16,17 +16,23 @@ from sfusion_tools.outcome import FAILURES, OUTCOMES, Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text
 
+FINE = 1_000
+"""Stretches of time in the chart of what was in flight."""
 STRETCHES = 240
 """Stretches of time in which changes are looked for."""
 
 What = Literal["failed", "attempts", "malformed", "programs", "cancelled", "duration"]
+SEVERITY: tuple[What, ...] = ("failed", "attempts", "malformed", "programs", "cancelled", "duration")
+"""The worst first."""
+_NEAR = 3
+"""Stretches within which two changes are one."""
 _RAN = tuple(one.value for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR))
 """Outcomes of calls whose program ran to its end, whatever that was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What began in one stretch of time."""
+    """What happened in one stretch of time."""
 
     start: float
     end: float
@@ -89,6 +95,12 @@ class Overview:
     retried: int
     refused: int
     """Calls that the guard did not let through."""
+    clocks_apart: float
+    """Seconds by which workers began and ended later than others: their clocks may differ."""
+    most_in_flight: int
+    longest_queue: int
+    """Of calls that waited for a permit. Both are averages over the shortest stretches that the page shows."""
+    failed_attempts: int
     over_time: list[Stretch]
     turns: list[Turn]
     sandboxes: list[SandboxRow]
@@ -130,7 +142,7 @@ class Overview:
 def overview(digest: Digest, *, stretches: int = 60) -> Overview:
     """Return what a digest says, with its time divided into at most ``stretches``."""
     axis = digest.axis
-    fine = axis.merged(STRETCHES)
+    fine, shown = axis.merged(STRETCHES), axis.merged(FINE)
     worst = suspect(digest.sandboxes, fine) or Suspect("")
     client = digest.sources["client"] + digest.sources["dump"]
     return Overview(
@@ -149,6 +161,10 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         _percentiles(digest.waits),
         digest.retried,
         digest.refused,
+        digest.clocks_apart,
+        max(crowd(shown, "in_flight"), default=0),
+        max(crowd(shown, "waiting"), default=0),
+        sum(one.sums.failed for one in digest.sandboxes.values()),
         _stretches(axis.merged(stretches)),
         _turns(fine),
         sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
@@ -157,8 +173,25 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         worst.until,
         dict(digest.faults.most_common()),
         dict(digest.problems.most_common()),
-        [(kind, count, _text(kind)) for kind, count in digest.kinds.most_common() if _text(kind)] if client else [],
+        _read(digest) if client else [],
     )
+
+
+def crowd(fine: Sequence[tuple[float, float, TimeBucket]], what: str) -> list[int]:
+    """How many were in flight, or waiting, in each stretch: whole ones, as the chart draws them."""
+    return [round(value) or (1 if value > 0.05 else 0) for value in loads(fine, what)]
+
+
+def _read(digest: Digest) -> list[tuple[str, int, str]]:
+    """What the model read, word for word where the log has it; else as far as the outcome tells."""
+    found: list[tuple[str, int, str]] = []
+    for kind, count in digest.kinds.most_common():
+        told = [(text, times) for (outcome, text), times in digest.read.most_common() if outcome == kind]
+        found += [(kind, times, text) for text, times in told]
+        rest = count - sum(times for _, times in told)
+        if rest > 0 and _text(kind):
+            found.append((kind, rest, _text(kind)))
+    return found
 
 
 def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretch]:
@@ -211,7 +244,17 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
             sides = ([one.kinds if what == "failed" else one.attempts for one in side] for side in (before, after))
             mostly = _grown(*sides) if what in ("failed", "attempts") else kind
             turns.append(Turn(fine[change.place][0], what, lasting.before, lasting.after, mostly))
-    return sorted(turns, key=lambda turn: (turn.at, turn.what))
+    worse = [turn.at for turn in turns if turn.what == "failed" and turn.worse]
+    near = _NEAR * (fine[0][1] - fine[0][0]) if fine else 0.0
+    # Calls that fail at once are no faster ones.
+    return sorted(
+        (
+            turn
+            for turn in turns
+            if turn.what != "duration" or turn.worse or not any(abs(turn.at - at) <= near for at in worse)
+        ),
+        key=lambda turn: (turn.at, SEVERITY.index(turn.what)),
+    )
 
 
 def _lasting(change: Shift, before: Sequence[TimeBucket], after: Sequence[TimeBucket]) -> Shift | None:
@@ -263,4 +306,6 @@ def _text(kind: str) -> str:
         return _PROGRAMS[kind]
     if kind not in OUTCOMES:
         return ""
-    return model_text(CallResult("", Outcome(kind)), "code_interpreter", timeout=math.nan, limit=100).rstrip(": ")
+    text = model_text(CallResult("", Outcome(kind)), "code_interpreter", timeout=math.nan, limit=100).rstrip(": ")
+    # Whether the code ran is not in the outcome.
+    return text.removesuffix("The code did not run.") + ("…" if text.endswith("The code did not run.") else "")

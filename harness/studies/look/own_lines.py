@@ -112,6 +112,7 @@ def event_call(record: Mapping[str, Any]) -> Call:
         name(record, "problem") or None,
         waited=duration(record, "waited") or 0.0,
         refused=name(record, "refused"),
+        read=name(record, "read"),
     )
 
 
@@ -163,4 +164,5 @@ def checked_event(record: Mapping[str, Any]) -> Event:
         "rule": name(record, "rule"),
         "client_gone": bool(record.get("client_gone")),
         "retry_after": asked if isinstance(asked, str | int | float) else None,
+        "text": name(record, "text") if record.get("event") == "returned" else "",
     }

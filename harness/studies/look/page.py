@@ -11,16 +11,24 @@ from sfusion.harness.reports.html import render_board, render_page
 from sfusion.harness.reports.page_data import Row, timeline_data
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.reports.timeline import Mark, Steps, Timeline
-from sfusion.harness.studies.look.axis import TimeBucket, loads
+from sfusion.harness.studies.look.axis import TimeBucket
 from sfusion.harness.studies.look.digest import Digest
-from sfusion.harness.studies.look.overview import Overview, Stretch
-from sfusion.harness.studies.look.telling import brief, notes, sandbox_cells, sentence, suspicion, title, took
+from sfusion.harness.studies.look.overview import FINE, SEVERITY, Overview, Stretch, crowd
+from sfusion.harness.studies.look.telling import (
+    attempts_stand_out,
+    brief,
+    failing,
+    notes,
+    sandbox_cells,
+    sentence,
+    suspicion,
+    title,
+    took,
+)
 from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import KINDS, Call, spans_of
 from sfusion_tools.wording import counted
 
-_FINE = 1_000
-"""Stretches of time in the chart of what was in flight."""
 _MOST_MARKS = 500
 _MOST_FILES = 8
 
@@ -39,13 +47,12 @@ def render_log(digest: Digest, found: Overview) -> str:
 
 
 def _values(found: Overview, sampled: int) -> dict[str, Any]:
-    worst = ("failed", "attempts", "malformed", "programs", "cancelled", "duration")
-    worse = min((turn for turn in found.turns if turn.worse), key=lambda one: worst.index(one.what), default=None)
+    worse = min((turn for turn in found.turns if turn.worse), key=lambda one: SEVERITY.index(one.what), default=None)
     share = found.failed / found.calls if found.calls else 0.0
     return {
-        "headline": _capital(sentence(found, worse)) if worse is not None else f"{share:.1%} of calls failed",
+        "headline": _capital(sentence(found, worse)) if worse is not None else failing(found),
         "about": title(found),
-        "state": "broken" if worse is not None else "unknown" if share > 0.05 else "held",
+        "state": "broken" if worse is not None else "unknown" if share > 0.05 or attempts_stand_out(found) else "held",
         "notes": notes(found),
         "files": [*found.files[:_MOST_FILES], *(["…"] if len(found.files) > _MOST_FILES else [])],
         "facts": _facts(found),
@@ -66,8 +73,6 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
 
 
 def _facts(found: Overview) -> list[tuple[str, str]]:
-    peak = max((one.in_flight for one in found.over_time), default=0.0)
-    queue = max((one.waiting for one in found.over_time), default=0.0)
     facts = [
         ("calls", f"{found.calls:,}"),
         ("failed", f"{found.failed / found.calls:.1%}" if found.calls else "0"),
@@ -76,7 +81,7 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
     if found.seconds["p50"] is not None:
         facts += [(name, took(found.seconds[name])) for name in ("p50", "p95")]
     if found.timed:
-        facts += [("most in flight", f"{peak:.0f}"), ("longest queue", f"{queue:.0f}")]
+        facts += [("most in flight", f"{found.most_in_flight:,}"), ("longest queue", f"{found.longest_queue:,}")]
         facts.append(("time", duration(max(0.0, found.end - found.start))))
     return facts
 
@@ -98,7 +103,7 @@ def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any
 
 
 def _timeline(digest: Digest, found: Overview) -> Timeline:
-    fine, zero = digest.axis.merged(_FINE), found.start
+    fine, zero = digest.axis.merged(FINE), found.start
     marks = [Mark(max(0.0, turn.at - zero), "turn", brief(turn)) for turn in found.turns]
     marks += list(_fault_marks(fine, zero))[:_MOST_MARKS]
     steps = [_steps(fine, what, zero) for what in ("in_flight", "waiting")]
@@ -106,7 +111,7 @@ def _timeline(digest: Digest, found: Overview) -> Timeline:
 
 
 def _steps(fine: Sequence[tuple[float, float, TimeBucket]], what: str, zero: float) -> Steps:
-    values = [round(value) or (1 if value > 0.05 else 0) for value in loads(fine, what)]
+    values = crowd(fine, what)
     if not any(values):
         return Steps()
     return Steps(tuple(max(0.0, start - zero) for start, _, _ in fine), tuple(values))

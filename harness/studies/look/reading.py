@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import stat
+import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -31,6 +35,7 @@ from sfusion.harness.studies.look.own_lines import (
     is_journal_event,
     is_journal_header,
 )
+from sfusion.harness.studies.look.server_output import ServerOutput
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
@@ -85,6 +90,9 @@ def _is_copy(packed: Path, plain: Path) -> bool:
 
 
 LONGEST_LINE = 20_000_000
+_MOST_TIMES, _LEAST_UNPACKED = 200, 4_000_000
+"""A compressed file is read up to this many times its size, and up to this many bytes in any case: no log is packed
+tighter than that."""
 _STEP = 1_000
 """Lines between two reports of progress."""
 LOG_SUFFIXES = (".ndjson", ".jsonl", ".log", ".gz")
@@ -160,9 +168,16 @@ class LogReader:
 
         try:
             with path.open("rb") as raw:
-                file: IO[bytes] = gzip.GzipFile(fileobj=raw) if _is_gzip(raw) else raw  # type: ignore[assignment]
+                is_packed, unpacked = _is_gzip(raw), 0
+                file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
+                most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
                 for number, line in bounded_lines(file, str(path), line=LONGEST_LINE, on_long=too_long):
                     self.lines += 1
+                    if is_packed and (unpacked := unpacked + len(line)) > most:
+                        raise InputError(
+                            f"{path}:{number}: unpacks to more than {_MOST_TIMES} times its size, {size:,} bytes; "
+                            "the rest is not read. Unpack it yourself if it is a log"
+                        )
                     if not number % _STEP:
                         self.bytes = before + min(raw.tell(), size)
                         self._on_progress(self.bytes)
@@ -177,6 +192,9 @@ class LogReader:
                         # The last line of a log that is still written, or whose process was killed, may be cut short.
                         problem(error, number, tell=line.endswith(b"\n"))
                 yield from lines.rest()
+        except InputError as error:
+            problem(error)
+            yield from lines.rest()
         except (OSError, EOFError, zlib.error) as error:
             problem(InputError(f"{path}:1: cannot be read: {_reason(error)}"))
         given.known = given.known or lines.known
@@ -211,7 +229,10 @@ _DOCKER = {"log", "stream", "time"}
 """Docker's json-file driver writes each line of a container as an object with these keys."""
 
 
-KNOWN = "it reads event logs, journals of runs and proxies, rollout dumps, and access logs of uvicorn and nginx"
+KNOWN = (
+    "it reads event logs, journals of runs and proxies, rollout dumps, the output of Sandbox Fusion, and access logs "
+    "of uvicorn and nginx"
+)
 
 
 class _Lines:
@@ -220,20 +241,26 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._journal = CallFold()
+        self._output = ServerOutput()
         self._is_old = False
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
-    def read(self, line: bytes, number: int) -> Iterable[Call] | None:
-        """Return the calls that a line completes; None if it is about something else."""
+    def read(self, line: bytes, number: int, time: str = "") -> Iterable[Call] | None:
+        """Return the calls that a line completes; None if it is about something else.
+
+        ``time`` is that of the line where something else noted it.
+        """
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
-        if line.startswith(b"{"):
+        if line.startswith(b"{") and not self._output.in_code:
             record = parse_json(line, f"{self._path}:{number}")
             return self._of_object(record, number) if isinstance(record, dict) else None
         if not line.strip():
             return ()
-        requests = access_records(line, number)
+        requests = None if self._output.in_code else access_records(line, number)
+        if requests is None:
+            requests = self._output.read(line, number, time)
         self.known = self.known or requests is not None
         return requests or None
 
@@ -255,6 +282,9 @@ class _Lines:
         if is_sample(record):
             self.known = True
             return sample_records(record, step_of(self._path, record), number)
+        if (found := self._output.read_object(record, number)) is not None:
+            self.known = True
+            return found or None
         if record.keys() >= _DOCKER and all(isinstance(record[key], str) for key in _DOCKER):
             return self._of_docker(record["log"], record["time"], number)
         return None
@@ -264,10 +294,24 @@ class _Lines:
         if any(not call.timed for call in access_records(line, number) or ()):
             line = f"{time} {text}".encode("utf-8", "replace")
         is_nested = line.startswith(b"{") and b'"log"' in line and b'"stream"' in line
-        return None if is_nested else self.read(line, number)
+        return None if is_nested else self.read(line, number, time)
 
     def rest(self) -> Iterable[Call]:
-        return self._journal.rest()
+        yield from self._journal.rest()
+        yield from self._output.rest()
+
+
+@contextmanager
+def with_stdin(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield the paths, with a file that holds what comes from stdin in place of ``-``: a log may be read twice."""
+    if Path("-") not in paths:
+        yield list(paths)
+        return
+    with tempfile.TemporaryDirectory(prefix="sfusion-") as folder:
+        copy = Path(folder) / "stdin"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, _PIECE)
+        yield [copy if path == Path("-") else path for path in paths]
 
 
 def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[Call]:

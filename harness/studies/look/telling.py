@@ -14,6 +14,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 ROWS = 12
 _SHOWN = 8
 _MB = 1_000_000
+_NOTICED = 0.05
 
 
 class LookReporter(ProgressReporter):
@@ -26,8 +27,8 @@ class LookReporter(ProgressReporter):
         """Show how many bytes have been read."""
         self.progress(so_far // _MB)
 
-    def tell(self, found: Overview, rows: list[Stretch]) -> None:
-        """Print the summary; ``rows`` is its table over time."""
+    def tell(self, found: Overview, rows: list[Stretch], following: str = "") -> None:
+        """Print the summary; ``rows`` is its table over time, ``following`` the command to give next."""
         if not found.calls:
             self.print(f"no call in {counted(len(found.files), 'file')} of {_number(found.lines, 'line')}")
             return
@@ -59,6 +60,9 @@ class LookReporter(ProgressReporter):
         if not found.turns:
             self.print("No change for the worse stands out.")
         self._tell_parts(found)
+        if following:
+            self.print()
+            self.print(f"Next: {following}")
 
     def _tell_parts(self, found: Overview) -> None:
         if [row for row in found.sandboxes if row.sandbox]:
@@ -87,12 +91,34 @@ class LookReporter(ProgressReporter):
 
 def title(found: Overview) -> str:
     """Return the first line of a summary."""
-    parts = [f"{_number(found.calls, 'call')}, {_share(found.failed, found.calls)} failed"]
+    share = failing(found) if attempts_stand_out(found) else f"{_share(found.failed, found.calls)} failed"
+    parts = [f"{_number(found.calls, 'call')}, {share}"]
     lasted = f" ({duration(max(0.0, found.end - found.start))})" if found.timed else ""
     parts.append(f"{found.when(found.start)} to {found.when(found.end)}{lasted}")
     if found.workers:
         parts.append(_number(found.workers, "worker"))
     return ", ".join(parts)
+
+
+def attempts_stand_out(found: Overview) -> bool:
+    """Did many more attempts fail than calls, because others made up for them?"""
+    whole = found.failed / found.calls if found.calls else 0.0
+    tried = found.failed_attempts / found.attempts if found.attempts else 0.0
+    return tried >= max(_NOTICED, 2 * whole)
+
+
+def failing(found: Overview) -> str:
+    """Return the share of calls that failed, and of attempts where that says more."""
+    text = f"{_share(found.failed, found.calls)} of calls failed"
+    if not attempts_stand_out(found):
+        return text
+    counts: dict[str, int] = {}
+    for row in found.sandboxes:
+        for kind, count in row.outcomes.items():
+            if kind in FAILURES:
+                counts[kind] = counts.get(kind, 0) + count
+    mostly = max(counts, key=lambda kind: counts[kind], default="")
+    return f"{_share(found.failed_attempts, found.attempts)} of attempts failed, mostly {mostly}, and {text}"
 
 
 def notes(found: Overview) -> list[str]:
@@ -109,6 +135,11 @@ def notes(found: Overview) -> list[str]:
         lines.append(f"Left out, because they could not be read: {_number(found.problems, 'line')}.")
     if found.skipped:
         lines.append(f"Left out, because they are not about calls: {_number(found.skipped, 'line')}.")
+    if found.clocks_apart:
+        lines.append(
+            f"Workers began and ended up to {duration(found.clocks_apart)} apart: if they ran side by side, their "
+            "clocks differ, and times here are those of their own clocks; `sfusion learn` corrects what it can."
+        )
     if found.refused:
         lines.append(f"Refused by the guard, because too many calls had failed: {_number(found.refused, 'call')}.")
     if set(found.sources) == {"access"}:

@@ -56,7 +56,7 @@ def read_axis(text: str) -> Axis:
         raise BadOption(f"--vary {text}: expected {_MEANT}")
     if path == "seed":
         raise BadOption("--vary seed: every setting is played with several seeds already; use --seeds N")
-    if path in ("scenario", "about", "promises"):
+    if path in ("about", "promises"):
         raise BadOption(f"--vary {path}: it does not change what happens in a run; expected {_MEANT}")
     try:
         listed = yaml.safe_load(f"[{given}]")

@@ -3,7 +3,7 @@
 Plays the scenario with every combination of the values, each with several seeds, and reports throughput, the time of a
 call (p50, p95, p99), refused and wasted attempts and the time of the whole batch. The first varied value below `tools`
 is the one to recommend; the others are conditions. The recommendation is the smallest value within 2% of the best
-throughput (5% if the seeds overlap) that breaks no promise.
+throughput (5% if the seeds overlap) that breaks no promise. `--vary scenario=a.yaml,b.yaml` compares scenarios.
 
 Exit code 0 if a value is recommended, 1 if none can be, 2 if the input is wrong, 3 if Ray is missing.
 
@@ -40,7 +40,7 @@ from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_file
 from sfusion.harness.reports.line_chart import svg_file
 from sfusion.harness.studies.sweep.axes import read_axes
-from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample
+from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, play_sample
 from sfusion.harness.studies.sweep.page import charts, render_sweep
 from sfusion.harness.studies.sweep.reporter import SweepReporter
 from sfusion.harness.studies.sweep.result import SweepResult
@@ -88,7 +88,8 @@ class SweepOptions:
 def sweep(options: SweepOptions) -> int:
     grid = Grid(tuple(read_axes(options.vary or ())), options.seeds)
     task = _task(options)
-    tasks = list(grid.tasks(task))
+    varied = next((axis.values for axis in grid.axes if axis.path == SCENARIO), ())
+    tasks = list(grid.tasks(task, {name: _task(replace(options, scenario=str(name))) for name in varied}))
     check_trusted(tasks)
     if isinstance(task.scenario.tools, list) and task.file is not None:
         find_modules_beside([task.file])
@@ -117,10 +118,10 @@ def sweep(options: SweepOptions) -> int:
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{done} of {counted(grid.runs, 'run')} ended; nothing was written") from None
         scenario = task.scenario
-        result = SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured)
+        result = SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed)
         shown.finish(result)
     _write(result, options)
-    return 1 if result.overall is None else 0
+    return 1 if result.overall is None and not grid.compares else 0
 
 
 def _write(result: SweepResult, options: SweepOptions) -> None:
@@ -158,7 +159,9 @@ def _task(options: SweepOptions) -> Task:
     if options.model is None:
         return task
     model = _read_model(options.model)
-    return replace(task, scenario=vary(task.scenario, {"sandbox.model": model}, f"--model {options.model}"))
+    # What was measured takes the place of what a log tells.
+    scenario = vary(task.scenario, {"sandbox.model": model}, f"--model {options.model}")
+    return replace(task, scenario=scenario.changed(observed=None))
 
 
 def _read_model(file: Path) -> Any:

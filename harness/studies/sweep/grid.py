@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -17,6 +17,8 @@ from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.studies.sweep.axes import Axis, label
 
 MOST_RUNS = 10_000
+SCENARIO = "scenario"
+"""The axis whose values are whole scenarios: files, or names of bundled ones."""
 
 Values = tuple[Any, ...]
 """One value of each axis, in the order of the axes."""
@@ -119,16 +121,25 @@ class Grid:
     @property
     def chosen(self) -> Axis:
         """The axis whose value is recommended."""
-        return next((axis for axis in self.axes if axis.path.startswith("tools.")), self.axes[0])
+        settings = [axis for axis in self.axes if axis.path != SCENARIO] or list(self.axes)
+        return next((axis for axis in settings if axis.path.startswith("tools.")), settings[0])
 
     @property
     def conditions(self) -> list[Axis]:
         return [axis for axis in self.axes if axis is not self.chosen]
 
-    def tasks(self, task: Task) -> Iterator[Task]:
-        """Yield the runs: all seeds of the first setting, then of the next."""
+    @property
+    def compares(self) -> bool:
+        """True if nothing is to be recommended: which scenario is played is no setting."""
+        return self.chosen.path == SCENARIO
+
+    def tasks(self, task: Task, scenarios: Mapping[str, Task] | None = None) -> Iterator[Task]:
+        """Yield the runs: all seeds of the first setting, then of the next; ``scenarios`` are those that are varied."""
         for values in self.settings:
-            varied = vary(task.scenario, dict(zip([axis.path for axis in self.axes], values, strict=True)))
+            changed = dict(zip([axis.path for axis in self.axes], values, strict=True))
+            if (name := changed.pop(SCENARIO, None)) is not None and scenarios is not None:
+                task = scenarios[name]
+            varied = vary(task.scenario, changed)
             for number in range(self.seeds):
                 yield replace(task, scenario=varied.changed(seed=varied.seed + number))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sfusion.harness.studies.sweep.axes import are_numbers, label
@@ -32,6 +32,8 @@ class Recommendation:
     knee: Any = None
     loss: float = 0.0
     """The share of the best throughput that it gives up."""
+    cannot_tell: bool = False
+    """True if the log that the scenario was learned from does not reach as far."""
 
     @property
     def sentence(self) -> str:
@@ -59,6 +61,17 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
         reason += f"; every value breaks a promise ({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
     sensitivity = "; ".join(_sensitivity(values, curve, chosen, losses, allowed))
     return Recommendation(values[chosen], reason, sensitivity, knee, max(0.0, losses[chosen]))
+
+
+def within(one: Recommendation, least: float, most: float | None, unknown: str) -> Recommendation:
+    """Withdraw a recommendation beyond what a log showed; say what it does not tell."""
+    if one.value is None or not are_numbers([one.value]):
+        return one
+    if one.value >= least and (most is None or one.value <= most):
+        return replace(one, sensitivity="; ".join(filter(None, (one.sensitivity, unknown))))
+    shown = f"from {least:g}" + (f" to {most:g}" if most is not None else " on")
+    reason = f"the model would say {label(one.value)}, but the log that it was learned from tells only {shown}"
+    return replace(one, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
 
 
 def recommend_for_all(values: Sequence[Any], curves: Mapping[str, Sequence[Measured]]) -> tuple[Any, float] | None:

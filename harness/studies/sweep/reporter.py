@@ -76,7 +76,8 @@ class SweepReporter(ProgressReporter):
             self.print()
         for sentence in result.sentences():
             self.print(sentence)
-        self.print(result.headline, "bold green" if result.overall is not None else "bold red")
+        is_good = result.overall is not None or grid.compares
+        self.print(result.headline, "bold green" if is_good else "bold red")
 
     def _named(self, values: Values) -> str:
         return ", ".join(f"{axis.name} {label(value)}" for axis, value in zip(self._grid.axes, values, strict=True))

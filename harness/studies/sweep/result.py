@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from sfusion.harness.lab.scenarios.parts import ObservedPart
 from sfusion.harness.studies.sweep.axes import label
 from sfusion.harness.studies.sweep.grid import Grid, Measured, SeedSpread, Values, plain
-from sfusion.harness.studies.sweep.recommendation import Recommendation, recommend, recommend_for_all
+from sfusion.harness.studies.sweep.recommendation import Recommendation, recommend, recommend_for_all, within
 
 FIGURES = ("throughput", "p50", "p95", "p99", "refused", "wasted", "seconds")
 _COUNTS = ("refused", "wasted")
@@ -24,6 +25,8 @@ class SweepResult:
     grid: Grid
     measured: Sequence[Measured]
     """What was measured at each of the grid's settings."""
+    observed: ObservedPart | None = None
+    """What the log showed that the scenario was learned from."""
 
     @property
     def settings(self) -> list[tuple[Values, Measured]]:
@@ -36,18 +39,30 @@ class SweepResult:
     @cached_property
     def recommendations(self) -> dict[str, Recommendation]:
         """The recommendation under each condition."""
+        if self.grid.compares:
+            return {}
         values = self.grid.chosen.values
-        return {name: recommend(values, curve) for name, curve in self.curves.items()}
+        found = {name: recommend(values, curve) for name, curve in self.curves.items()}
+        if self.observed is None or self.grid.chosen.path != "tools.rate_limit":
+            return found
+        least, most = self.observed.rate_limit
+        return {name: within(one, least, most, self.observed.unknown) for name, one in found.items()}
 
     @cached_property
     def overall(self) -> tuple[Any, float] | None:
         """The value that is good under every condition, and the share that it loses at worst; None if none works."""
+        if self.grid.compares or any(one.cannot_tell for one in self.recommendations.values()):
+            return None
         return recommend_for_all(self.grid.chosen.values, self.curves)
 
     @property
     def headline(self) -> str:
         """The answer in one line."""
         path = self.grid.chosen.path
+        if self.grid.compares:
+            return f"{len(self.grid.settings)} scenarios compared; vary a value below tools too for a recommendation"
+        if any(one.cannot_tell for one in self.recommendations.values()):
+            return f"{path}: cannot tell"
         if self.overall is None:
             return f"{path}: no value can be recommended"
         value, loss = self.overall
@@ -61,7 +76,7 @@ class SweepResult:
         """Each condition, the value to set, and the reason with what other values lose."""
         said = []
         for name, one in self.recommendations.items():
-            value = "none" if one.value is None else label(one.value)
+            value = "cannot tell" if one.cannot_tell else "none" if one.value is None else label(one.value)
             knee = f"; the knee is at {label(one.knee)}" if one.knee is not None and one.knee != one.value else ""
             said.append((name, value, f"{one.sentence}{knee}"))
         return said
@@ -85,6 +100,8 @@ class SweepResult:
 
     def is_recommended(self, values: Values) -> bool:
         """Is this setting the recommended one of its condition?"""
+        if self.grid.compares:
+            return False
         chosen = values[self.grid.axes.index(self.grid.chosen)]
         one = self.recommendations[self.grid.condition(values)]
         return one.value is not None and label(chosen) == label(one.value)

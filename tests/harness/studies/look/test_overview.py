@@ -156,7 +156,7 @@ GOOD = [timed(START + 2 * number) for number in range(500)]
     ("strays", "off"),
     [
         ([timed(0.0), timed(253_402_300_799.0), timed(START / 1000), timed(946_684_800.0)], 4),
-        ([timed(START + 5, 1e11)], 0),
+        ([timed(START + 5, 1e11)], 1),
         ([untimed(number) for number in range(300)], 300),
         ([timed(float(number)) for number in range(400)], 400),
         ([timed(0.0), untimed(3)], 2),

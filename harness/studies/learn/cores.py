@@ -1,0 +1,236 @@
+"""How many cores programs share: the number that makes the times that they ran likeliest.
+
+With n programs on C cores each runs at speed C/n. A number of cores says how much work each program got, and how likely
+such a program is among the others. Programs that were stopped are known to be longer, or to never end.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sfusion.harness.studies.learn.attempts import SHORTEST
+from sfusion.harness.studies.learn.in_flight import InFlight
+
+_NARROWEST = 0.02
+"""The least spread of the logarithms of programs: no clock is better."""
+_OUTLIER = 3.0
+"""Deviations from which on a program says no more about the cores."""
+_HALF_LOG = math.log(2 * math.pi) / 2
+_ROUNDS = 6
+_MOST = 2000
+"""Programs that decide about the number of cores."""
+_FINE = 1.03
+_COARSE = 1.2
+SURE = 4.0
+"""By how much likelier, as a logarithm, shared cores must be than none."""
+_POSSIBLE = 2.0
+"""The same, within which another number of cores is possible."""
+_FEWEST_TELLING = 20
+_OTHER_LOAD = 0.8
+"""By how much the load of a program must differ from the usual one to tell about the cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One program: when it began and stopped to run, and whether it was stopped before its end."""
+
+    began: float
+    ended: float
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How long programs run alone: lognormal, or Weibull's law, of which the exponential one is a case."""
+
+    shape: Literal["lognormal", "weibull"]
+    middle: float
+    """Of the logarithms: the mean, or the logarithm of the scale."""
+    sigma: float
+    """Of the logarithms: the deviation, or one by Weibull's exponent."""
+
+    def longer(self, log: float) -> float:
+        """The share of programs that run longer."""
+        z = (log - self.middle) / self.sigma
+        return math.erfc(z / math.sqrt(2)) / 2 if self.shape == "lognormal" else math.exp(-math.exp(min(z, 500.0)))
+
+    def likelihood(self, log: float) -> float:
+        """The logarithm of the density of a logarithm; that of an outlier has a bound."""
+        z = (log - self.middle) / self.sigma
+        if self.shape == "lognormal":
+            return -min(z * z, _OUTLIER**2) / 2 - math.log(self.sigma) - _HALF_LOG
+        return max(z - math.exp(min(z, 500.0)), -2 * _OUTLIER) - math.log(self.sigma)
+
+    def at(self, longer: float) -> float:
+        """The seconds that this share of programs exceeds."""
+        if self.shape == "lognormal":
+            return math.exp(self.middle - self.sigma * statistics.NormalDist().inv_cdf(longer))
+        return math.exp(self.middle + self.sigma * math.log(-math.log(longer)))
+
+
+@dataclass(frozen=True, slots=True)
+class CoresFit:
+    """How many cores programs seem to share."""
+
+    cores: float
+    """Infinite: each has its own."""
+    least: float
+    most: float
+    """Between which numbers the log does not decide."""
+    peak: int
+    """The most that ran at once."""
+    gain: float
+    """How much likelier it is than no sharing, as a logarithm."""
+    work: tuple[float, ...]
+    """Seconds that each program would have run alone."""
+    endless: float
+    """The share of all programs that no speed explains: those that never end."""
+    law: Law
+    """Of the seconds that programs run alone, those that were stopped included."""
+    telling: int
+    """Programs that ran with clearly fewer or more others than most."""
+
+    @property
+    def is_shared(self) -> bool:
+        if self.cores >= 0.95 * self.peak:
+            return False
+        return self.gain >= (SURE if self.telling >= _FEWEST_TELLING else 2 * SURE)
+
+    @property
+    def is_unsure(self) -> bool:
+        """True if the log fits both: programs that share cores, and programs that have their own."""
+        return self.least < 0.75 * self.peak and (self.most >= self.peak or not self.is_shared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a number of cores makes of the log."""
+
+    law: Law
+    endless: float
+    likelihood: float
+    work: tuple[float, ...]
+
+
+def fit_cores(programs: Sequence[Execution], others: Sequence[Execution] = ()) -> CoresFit:
+    """Find the number of cores that makes the log likeliest; ``others`` ran too, but their end says nothing."""
+    busy = InFlight((one.began, one.ended) for one in (*programs, *others))
+    peak = busy.peak
+    every = -(-len(programs) // _MOST)
+    sample = programs[::every]
+    alone = _judged(sample, busy, math.inf)
+
+    def gain(cores: float) -> float:
+        return _judged(sample, busy, cores).likelihood - alone.likelihood
+
+    tried = {float(peak): 0.0}
+    cores = 0.5
+    while cores < peak:
+        tried[cores] = gain(cores)
+        cores *= _COARSE
+    best = max(tried, key=lambda one: tried[one])
+    if best < peak:
+        for step in range(-5, 6):
+            tried.setdefault(best * _FINE**step, gain(best * _FINE**step))
+        for whole in {math.floor(best), math.ceil(best)} - {0}:
+            tried.setdefault(float(whole), gain(float(whole)))
+        best = max(tried, key=lambda one: tried[one])
+        near = [one for one in tried if one == round(one) and one < peak and tried[one] > tried[best] - _POSSIBLE]
+        best = max(near, key=lambda one: tried[one], default=best)
+    possible = [one for one, found in tried.items() if found > max(tried.values()) - _POSSIBLE]
+    found = _judged(programs, busy, best if best < peak else math.inf)
+    return CoresFit(
+        best if best < peak else math.inf,
+        min(possible),
+        max(possible),
+        peak,
+        tried[best],
+        found.work,
+        found.endless,
+        found.law,
+        every * _telling(sample, busy),
+    )
+
+
+def _telling(programs: Sequence[Execution], busy: InFlight) -> int:
+    loads = [busy.mean(one.began, one.ended) for one in programs]
+    usual = statistics.median(loads)
+    return sum(not _OTHER_LOAD * usual <= load <= usual / _OTHER_LOAD for load in loads)
+
+
+def _judged(programs: Sequence[Execution], busy: InFlight, cores: float) -> _Judged:
+    def speed(count: int) -> float:
+        return min(1.0, cores / count) if count > 0 else 1.0
+
+    given = busy.integral(speed)
+    work = tuple(max(busy.between(given, speed, one.began, one.ended), SHORTEST) for one in programs)
+    logs = [math.log(one) for one in work]
+    ended = [log for log, one in zip(logs, programs, strict=True) if not one.is_cut]
+    cut = [log for log, one in zip(logs, programs, strict=True) if one.is_cut]
+    if not ended:
+        return _Judged(Law("lognormal", 0.0, 1.0), 1.0, -math.inf, work)
+    # Of a program that ended: the density of its work, by how fast work was done when it ended.
+    speeds = sum(math.log(speed(busy.at(one.ended))) for one in programs if not one.is_cut) - sum(ended)
+    best: _Judged | None = None
+    for fit in (_lognormal, _weibull):
+        law, endless = _fitted(fit, ended, cut)
+        found = sum(map(law.likelihood, ended)) + len(ended) * math.log1p(-min(endless, 0.999))
+        found += sum(math.log(endless + (1 - endless) * law.longer(log) + 1e-9) for log in cut)
+        # Where all programs are equal, what differs is the clock, not the work.
+        took = (math.log(max(one.ended - one.began, SHORTEST)) for one in programs if not one.is_cut)
+        found += speeds if law.sigma > _NARROWEST else -sum(took)
+        if best is None or found > best.likelihood:
+            best = _Judged(law, endless, found, work)
+    assert best is not None
+    return best
+
+
+_Fit = Callable[[Sequence[float], Sequence[tuple[float, float]]], Law]
+
+
+def _fitted(fit: _Fit, ended: Sequence[float], cut: Sequence[float]) -> tuple[Law, float]:
+    """Fit a law to what ended, and to what was stopped: that would have taken longer, or never ends."""
+    size = len(ended) + len(cut)
+    law, endless = fit(ended, ()), 0.5 * len(cut) / size
+    for _ in range(_ROUNDS if cut else 0):
+        beyond = [(1 - endless) * law.longer(log) for log in cut]
+        parts = [one / (one + endless) if one + endless > 0 else 0.0 for one in beyond]
+        endless = sum(1 - one for one in parts) / size
+        law = fit(ended, list(zip(cut, parts, strict=True)))
+    return law, endless
+
+
+def _lognormal(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> Law:
+    middle, sigma = statistics.fmean(ended), max(statistics.pstdev(ended), _NARROWEST)
+    for _ in range(_ROUNDS if cut else 0):
+        total, weight, squares = sum(ended), float(len(ended)), sum(log**2 for log in ended)
+        for log, part in cut:
+            z = (log - middle) / sigma
+            ratio = z
+            if z < 6:
+                ratio = math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / max(math.erfc(z / math.sqrt(2)) / 2, 1e-12)
+            mean = middle + sigma * ratio
+            total, weight = total + part * mean, weight + part
+            squares += part * (sigma**2 * (1 + z * ratio - ratio**2) + mean**2)
+        middle = total / weight
+        sigma = math.sqrt(max(squares / weight - middle**2, _NARROWEST**2))
+    return Law("lognormal", middle, sigma)
+
+
+def _weibull(ended: Sequence[float], cut: Sequence[tuple[float, float]]) -> Law:
+    mean, top = statistics.fmean(ended), max(ended)
+    k = 1.28 / max(statistics.pstdev(ended), _NARROWEST)
+    weighted = [*((log, 1.0) for log in ended), *cut]
+    powers = 1.0
+    for _ in range(_ROUNDS):
+        raised = [(log, part * math.exp(min(k * (log - top), 50.0))) for log, part in weighted]
+        powers = sum(one for _, one in raised)
+        first = sum(log * one for log, one in raised) / powers
+        second = sum(log * log * one for log, one in raised) / powers
+        step = (first - 1 / k - mean) / (second - first**2 + 1 / k**2)
+        k = min(max(k - step, k / 2), 2 * k, 1 / _NARROWEST)
+    return Law("weibull", top + math.log(powers / len(ended)) / k, 1 / k)

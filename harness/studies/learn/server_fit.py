@@ -1,0 +1,92 @@
+"""What a server does to a request beside running its program: cores that programs share, a line, a cost of each start.
+
+The log has two times of a request: how long it took, and how long its program ran, as the server reports it. What is
+left is a wait. Waits that begin when others start or end are a line or a loop that starts one program after the other;
+programs that run the longer the more of them run share cores.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from sfusion.harness.studies.learn.attempts import SHORTEST, TimedAttempt
+from sfusion.harness.studies.learn.cores import CoresFit, Execution, fit_cores
+from sfusion.harness.studies.learn.distributions import rounded
+from sfusion.harness.studies.learn.slowness import Slowness
+from sfusion.harness.studies.learn.waits import fit_waits
+
+_REPORTED = 0.9
+"""The share of answers that must say how long their programs ran."""
+_WAITS = 0.02
+"""The share of the time of all answers from which on waits are looked at."""
+
+
+def find_server(
+    answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], stopped: Sequence[TimedAttempt]
+) -> Slowness | None:
+    """Find what the server adds to the time of programs under load; None if nothing shows.
+
+    ``stopped`` programs ran into their time limit, and ``everything`` is what the server admitted.
+    """
+    took = [max(one.seconds, SHORTEST) for one in answered]
+    ran = [one.attempt.execution_time for one in answered]
+    is_reported = sum(one is not None for one in ran) >= _REPORTED * len(ran)
+    runs = [whole if own is None or not is_reported else min(own, whole) for own, whole in zip(ran, took, strict=True)]
+    delays = [whole - own for whole, own in zip(took, runs, strict=True)]
+    waits = fit_waits(answered, everything, delays) if sum(delays) >= _WAITS * sum(took) else None
+    programs = [Execution(one.ended - own, one.ended) for one, own in zip(answered, runs, strict=True)]
+    for one in stopped:
+        own = one.attempt.execution_time
+        if own is not None or not is_reported:
+            ran_for = min(own, one.seconds) if own is not None and is_reported else one.seconds
+            programs.append(Execution(one.ended - ran_for, one.ended, True))
+    known = {id(one) for one in (*answered, *stopped)}
+    others = [Execution(one.began, one.ended) for one in everything if id(one) not in known and one.ending != "status"]
+    cores = fit_cores(programs, others)
+    if waits is None and not cores.is_shared:
+        return Slowness("none", (), (), cores=cores) if cores.is_unsure else None
+    size = len(answered)
+    base = cores.work[:size] if cores.is_shared else tuple(max(one, SHORTEST) for one in runs)
+    model: dict[str, Any] = dict(waits.model) if waits is not None else {}
+    says, evidence, lost = [], [], 1 - sum(base) / sum(took)
+    kind = "contention"
+    if waits is not None:
+        share = sum(delays) / sum(took)
+        kind = waits.kind if share >= lost / 2 else kind
+        says.append(waits.says)
+        evidence.append(
+            f"{share:.0%} of the time of requests is before their programs ran; {waits.guess} predicts these waits "
+            f"with an error of {waits.wrong:.0%}"
+        )
+    if cores.is_shared:
+        model["cores"] = rounded(cores.cores)
+        says.append(f"programs share about {rounded(cores.cores):g} cores and get slower beyond that many in flight")
+        doubt = "" if is_reported else "; without reported execution times, a queue would look the same"
+        between = f"{cores.least:.2g} to {cores.most:.2g}" if cores.most < cores.peak else f"{cores.least:.2g} or more"
+        evidence.append(
+            f"programs ran for {statistics.median(runs):.3g} s by the median with up to {cores.peak} at a time, and "
+            f"would for {statistics.median(base):.3g} s alone; {between} cores are possible{doubt}"
+        )
+    return Slowness(
+        kind,
+        base,
+        tuple(range(size)),
+        tuple(math.log(own / max(cores.law.at(0.5), SHORTEST)) for own in base),
+        model=model,
+        says="; ".join(says),
+        evidence="; ".join(evidence),
+        lost=lost,
+        cores=cores,
+        longer_programs=_longer_programs(cores, programs[size:]) if cores.is_shared else (),
+    )
+
+
+def _longer_programs(cores: CoresFit, stopped: Sequence[Execution]) -> tuple[float, ...]:
+    """Seconds that stopped programs would have run alone, without those that never end."""
+    given = sorted(cores.work[-len(stopped) :]) if stopped else []
+    count = len(given) - min(round(cores.endless * len(cores.work)), len(given))
+    shares = (cores.law.longer(math.log(one)) * (place + 0.5) / count for place, one in enumerate(given[:count]))
+    return tuple(cores.law.at(min(max(share, 1e-6), 0.999)) for share in shares)
