@@ -1,0 +1,173 @@
+"""Functions and methods as clients: synchronous ones run in threads, the address comes as they take it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from sfusion.harness.trial.client import Settings, Told, TrialAsk
+from sfusion.harness.trial.shapes.parameters import (
+    ROUTE,
+    SOFT,
+    WIRE,
+    Parameters,
+    call_values,
+    request_takes,
+    settings_values,
+)
+from sfusion.harness.trial.shapes.results import raised, told_of
+
+PLACEHOLDER = "http://sandbox.invalid:8080"
+"""Stands for the address while a module is imported that reads it from the environment."""
+_THREADS = 64
+_METHODS = ("run", "run_code", "execute", "__call__")
+_CONFIGURED = ("headers", "rate_limit", "deadline", "compile_timeout", "memory")
+
+
+class Surroundings:
+    """Environment variables and module attributes that hold the address, for those who do not take it as a parameter."""
+
+    def __init__(self, variables: tuple[str, ...], module: ModuleType | None, attributes: tuple[str, ...] = ()) -> None:
+        self._variables = variables
+        self._module = module
+        found = [name for name, value in vars(module or object()).items() if _holds_place(value)] if module else []
+        self._templates = {name: str(getattr(module, name)) for name in found}
+        self._templates |= dict.fromkeys(attributes, PLACEHOLDER)
+        self._before: dict[str, str | None] = {}
+
+    def set(self, address: str) -> None:
+        self._before = self._before or {name: os.environ.get(name) for name in self._variables}
+        os.environ.update(dict.fromkeys(self._variables, address))
+        for name, template in self._templates.items():
+            setattr(self._module, name, template.replace(PLACEHOLDER, address))
+
+    def restore(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before = {}
+
+
+def _holds_place(value: Any) -> bool:
+    return isinstance(value, str) and PLACEHOLDER in value
+
+
+class FunctionClient:
+    """A function, a method of an object, or a class of which each scene gets an object."""
+
+    def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
+        self.where = where
+        self._class = target if isinstance(target, type) else None
+        self._target = target
+        self._surroundings = surroundings
+        name = next((one for one in _METHODS if callable(getattr(target, one, None))), "")
+        if self._class is not None:
+            self._made_with = Parameters.of(target, f"{where}()")
+            self.function: Callable[..., Any] = getattr(target, name)
+            self.parameters = Parameters.of(self.function, f"{where}.{name}")
+            self._method = name
+        else:
+            self._made_with = Parameters(where, {})
+            self.function = target if inspect.isroutine(target) else getattr(target, name)
+            self.parameters = Parameters.of(self.function, where)
+            self._method = ""
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.function))
+        roles = {**self._made_with.roles, **self.parameters.roles}
+        self.is_reward = "tests" in roles
+        self.route = ROUTE if _wants_route(roles.get("url")) else ""
+        self.takes = self._takes(roles)
+        self._settings: Settings
+        self._object: Any = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def takes_address(self) -> bool:
+        return "url" in self.parameters.roles or "url" in self._made_with.roles
+
+    def _takes(self, roles: Mapping[str, inspect.Parameter]) -> frozenset[str]:
+        takes = {role for role in (*WIRE, *_CONFIGURED) if role in roles} | {"concurrent"}
+        if "request" in roles:
+            takes |= request_takes(roles["request"])
+        if self.is_reward:
+            return frozenset(takes - {"stdin", "files"} | {"tests", "reward"})
+        if "timeout" in takes:
+            takes.add("default_timeout")
+            if "timeout" not in self.parameters.roles and "request" not in roles:
+                takes.discard("timeout")
+        return frozenset(takes | {"code", "text"} | ({"cancel"} if self.is_async else set()))
+
+    def learn(self, sent: Mapping[str, Any], told: Told) -> None:
+        """Take back what a first call did not show: meanings that soft names may have, fields that did not come."""
+        roles = {**self._made_with.roles, **self.parameters.roles}
+        unseen = {
+            role
+            for role, one in roles.items()
+            if one.name.lower() in SOFT and role in WIRE and WIRE[role] not in sent
+        }
+        if "timeout" in unseen:
+            unseen.add("default_timeout")
+        shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
+        shown |= {"outcome"} if "outcome" in told.fields else set()
+        shown |= {"reward"} if told.reward is not None else set()
+        self.takes = self.takes - unseen | shown
+
+    async def begin(self, settings: Settings) -> None:
+        self._settings = settings
+        self._surroundings.set(settings.urls[0] + self.route)
+        if not self.is_async:
+            self._threads = ThreadPoolExecutor(_THREADS, "client")
+        if self._class is not None:
+            args, kwargs = self._made_with.bind(settings_values(settings, self._made_with, self.route))
+            self._object = self._class(*args, **kwargs)
+            if hasattr(self._object, "__aenter__"):
+                self._object = await self._object.__aenter__()
+
+    async def call(self, ask: TrialAsk) -> Told:
+        function = self.function if self._class is None else getattr(self._object, self._method)
+        args, kwargs = self.parameters.bind(call_values(ask, self._settings, self.parameters, self.route))
+        try:
+            if self._threads is not None:
+                loop = asyncio.get_running_loop()
+                result = await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+            else:
+                result = function(*args, **kwargs)
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as error:
+            return raised(error)
+        return told_of(result)
+
+    async def end(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+        self._surroundings.restore()
+        one, self._object = self._object, None
+        if hasattr(one, "__aexit__"):
+            await one.__aexit__(None, None, None)
+            return
+        close = next((getattr(one, name) for name in ("aclose", "close") if hasattr(one, name)), None)
+        if close is not None:
+            with suppress(TypeError):
+                result = close()
+                if inspect.isawaitable(result):
+                    await result
+
+    def inside(self) -> Any:
+        return None
+
+
+def _wants_route(one: inspect.Parameter | None) -> bool:
+    """Say whether an address probably includes the route; the first call shows whether that is so."""
+    if one is None:
+        return False
+    default = one.default if isinstance(one.default, str) else ""
+    return default.rstrip("/").endswith(ROUTE) or one.name.lower().strip("_") == "sandbox_fusion_url"
