@@ -33,8 +33,8 @@ TAKES = {
     "concurrent": "can make several calls at once",
     "cancel": "can be cancelled",
 }
-"""What the shape of a client may be given or asked for. A plan leaves out what a client does not take, and what only that
-would have shown is unknown."""
+"""What the shape of a client may be given or asked for. A plan leaves out what a client does not take, and what only
+that would have shown is unknown."""
 
 
 @dataclass(frozen=True)
