@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -25,7 +25,6 @@ from sfusion.harness.trial.shapes.results import raised, told_of
 
 PLACEHOLDER = "http://sandbox.invalid:8080"
 """Stands for the address while a module is imported that reads it from the environment."""
-_THREADS = 64
 _METHODS = ("run", "run_code", "execute", "__call__")
 _CONFIGURED = ("headers", "rate_limit", "deadline", "compile_timeout", "memory")
 
@@ -63,6 +62,8 @@ def _holds_place(value: Any) -> bool:
 class FunctionClient:
     """A function, a method of an object, or a class of which each scene gets an object."""
 
+    learned = ("route", "takes")
+
     def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
         self.where = where
         self._class = target if isinstance(target, type) else None
@@ -86,11 +87,7 @@ class FunctionClient:
         self.takes = self._takes(roles)
         self._settings: Settings
         self._object: Any = None
-        self._threads: ThreadPoolExecutor | None = None
 
-    @property
-    def takes_address(self) -> bool:
-        return "url" in self.parameters.roles or "url" in self._made_with.roles
 
     def _takes(self, roles: Mapping[str, inspect.Parameter]) -> frozenset[str]:
         takes = {role for role in (*WIRE, *_CONFIGURED) if role in roles} | {"concurrent"}
@@ -122,8 +119,6 @@ class FunctionClient:
     async def begin(self, settings: Settings) -> None:
         self._settings = settings
         self._surroundings.set(settings.urls[0] + self.route)
-        if not self.is_async:
-            self._threads = ThreadPoolExecutor(_THREADS, "client")
         if self._class is not None:
             args, kwargs = self._made_with.bind(settings_values(settings, self._made_with, self.route))
             self._object = self._class(*args, **kwargs)
@@ -134,11 +129,10 @@ class FunctionClient:
         function = self.function if self._class is None else getattr(self._object, self._method)
         args, kwargs = self.parameters.bind(call_values(ask, self._settings, self.parameters, self.route))
         try:
-            if self._threads is not None:
-                loop = asyncio.get_running_loop()
-                result = await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
-            else:
+            if self.is_async:
                 result = function(*args, **kwargs)
+            else:
+                result = await _in_thread(lambda: function(*args, **kwargs))
             if inspect.isawaitable(result):
                 result = await result
         except Exception as error:
@@ -146,9 +140,6 @@ class FunctionClient:
         return told_of(result)
 
     async def end(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._threads = None
         self._surroundings.restore()
         one, self._object = self._object, None
         if hasattr(one, "__aexit__"):
@@ -163,6 +154,28 @@ class FunctionClient:
 
     def inside(self) -> Any:
         return None
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    """Call a function in a thread that nobody waits for at the end: it may be stuck for good."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def deliver(result: Any, error: Exception | None) -> None:
+        if not answer.done():
+            answer.set_exception(error) if error is not None else answer.set_result(result)
+
+    def call() -> None:
+        result, failed = None, None
+        try:
+            result = work()
+        except Exception as error:
+            failed = error
+        with suppress(RuntimeError):  # the scene is over, and its loop closed
+            loop.call_soon_threadsafe(deliver, result, failed)
+
+    threading.Thread(target=call, name="client", daemon=True).start()
+    return await answer
 
 
 def _wants_route(one: inspect.Parameter | None) -> bool:

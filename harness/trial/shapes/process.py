@@ -34,7 +34,7 @@ _LEAVING = 2.0
 class ProcessClient:
     """One process for each scene; for each call if it does not speak the protocol."""
 
-    is_reward = False
+    learned = ("route", "takes", "speaks")
     route = ""
 
     def __init__(self, command: Sequence[str], variable: str) -> None:

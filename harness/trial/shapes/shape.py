@@ -221,15 +221,16 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
             f"{name}: a first call sent nothing to the address that it was given.{said}\n"
             f"Take the address {ways} (--attribute NAME)"
         )
-    route, sent = _route(client.route, requests[0].path), _json(requests[0].body)
+    client.route = _route(client.route, requests[0].path)
+    client.learn(_json(requests[0].body), told)
+    known = {key: getattr(client, key) for key in client.learned}
 
-    def learned() -> Any:
+    def made() -> Any:
         one = make()
-        one.route = route
-        one.learn(sent, told)
+        vars(one).update(known)
         return one
 
-    return Shape(name, about, learned, learned().takes, wall, isinstance(client, ProcessClient))
+    return Shape(name, about, made, client.takes, wall, isinstance(client, ProcessClient))
 
 
 async def _first_call(client: Any, url: str) -> Told:

@@ -69,9 +69,7 @@ def is_tool(target: Any) -> bool:
 class ToolClient:
     """One tool of a tool config, made anew for each scene."""
 
-    is_async = True
-    is_reward = False
-    takes_address = True
+    learned = ("route", "takes", "asked")
     route = ROUTE
 
     def __init__(self, entry: Mapping[str, Any], where: str) -> None:
@@ -79,14 +77,14 @@ class ToolClient:
         self._entry = dict(entry)
         self._tool: Any = None
         self._own = is_own(self._entry)
-        self._asked: set[str] = set(self._entry.get("config") or {})
+        self.asked: set[str] = set(self._entry.get("config") or {})
         self._instances: dict[str, Any] = {}
         self._names: dict[str, str] = {"code": "code"}
         self.takes = frozenset({"code", "text", "arguments", "instances", "concurrent", "cancel"})
 
     def learn(self, sent: Mapping[str, Any], told: Told) -> None:
         """Note which settings and arguments it takes and what it returns, as a first call showed."""
-        settings = {name for name, key in CONFIG.items() if key in self._asked or self._own}
+        settings = {name for name, key in CONFIG.items() if key in self.asked or self._own}
         if "language" not in sent:
             self._names.pop("language", None)
         shown = {"metrics"} if told.fields else set()
@@ -107,11 +105,11 @@ class ToolClient:
         if self._own:
             config |= {"limiter": "local", "languages": sorted(RUNNABLE)}
         entry = {"tool_schema": SCHEMA, **self._entry} if not self._own else dict(self._entry)
-        self._tool = make_tool("tools[0]", {**entry, "config": _ReadConfig(config, self._asked)})
+        self._tool = make_tool("tools[0]", {**entry, "config": _ReadConfig(config, self.asked)})
         self._names = self._argument_names()
 
     def _may_have(self, key: str, config: Mapping[str, Any]) -> bool:
-        return self._own or key in config or key in self._asked or key in ("rate_limit", "default_timeout")
+        return self._own or key in config or key in self.asked or key in ("rate_limit", "default_timeout")
 
     def _argument_names(self) -> dict[str, str]:
         """Return the name of the argument for each meaning, as the tool's schema has them."""
