@@ -1,7 +1,8 @@
 """The stage on the wall clock: for clients with threads, blocking calls or processes of their own.
 
 Sandboxes listen on real sockets, each in a thread of its own, so a client that blocks is answered all the same. In this
-process the clock runs faster (``fast_clock``); another process keeps its own time.
+process the clock runs faster (``fast_clock``). Another process keeps its own time, so its plan is shortened. Calls that
+do not depend on each other are divided among several clients.
 """
 
 from __future__ import annotations
@@ -11,76 +12,205 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 from sfusion.harness.lab.worlds.fast_clock import fast_clock
-from sfusion.harness.trial.client import Settings, TrialClient
+from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
 from sfusion.harness.trial.plan import Scene, TrialPlan
-from sfusion.harness.trial.playing import captured, play_scene, task_name
+from sfusion.harness.trial.playing import captured, play_scene
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.sandbox import TrialSandbox
+from sfusion.harness.trial.shapes.process import WARM_UP
 
 SPEED = 10.0
 """How many seconds of a plan pass in one of ours, where the clock of the client can be made faster."""
-LONGEST = 55.0
+CHILD_SCALE = 0.1
+"""By how much the plan for another process is shortened."""
+LONGEST = 50.0
 """Real seconds after which no further scene begins."""
 _JITTER = 0.05
 """Real seconds by which what happens in threads and processes may be late."""
-_PATIENCE = 12.0
-"""Real seconds for one scene."""
+_PATIENCE = {SPEED: 6.0, 1.0: 13.0}
+"""Real seconds for a call at each speed; one that takes longer is left behind. A sandbox stops programs after 10 s."""
+_SCENE_PATIENCE = 40.0
+_LONGEST_GAP = 60.0
+"""Seconds of the plan in which nothing is planned: longer ones are shortened."""
+_CLIENTS = 10
+"""How many clients share the calls of a scene."""
+_AT_ONCE = 24
 
 
 class WallStage:
-    """Each scene has sandboxes, a client and an event loop of its own. ``child``: the client is another process."""
+    """Each scene has sandboxes and clients of its own.
 
-    def __init__(self, *, child: bool = False, longest: float = LONGEST) -> None:
+    ``child``: the client is another process. ``divide``: several clients may be there at a time.
+    """
+
+    def __init__(self, *, child: bool = False, divide: bool = False) -> None:
         self._child = child
+        self._divide = divide
         self._speed = 1.0 if child else SPEED
-        self._longest = longest
 
     def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
-        """Play all scenes that the client can take, until the time is up."""
-        record = Record(plan.seed, "wall", make_client().takes, _JITTER * self._speed)
+        """Play all scenes that the client can take, until the time is up; those of another process at once."""
+        record = Record(plan.seed, "wall", frozenset(make_client().takes), _JITTER * self._speed)
         began = time.monotonic()
-        for planned in plan.scenes:
-            scene = planned if isinstance(planned, Scene) else planned(record)
-            if scene is None:
-                continue
-            if why := self._not_for(scene, record.takes, time.monotonic() - began):
-                record.left_out[scene.name] = why
-            else:
-                record.scenes[scene.name] = self._scene(scene, plan, make_client())
+        for batch in _batches(plan, at_once=self._child):
+            chosen = []
+            for planned in batch:
+                scene = planned if isinstance(planned, Scene) else planned(record) if record.takes else None
+                if scene is None:
+                    continue
+                if why := self._not_for(scene, record.takes, time.monotonic() - began):
+                    record.left_out[scene.name] = why
+                else:
+                    scene = _closer(scene.fitting(record.takes), _LONGEST_GAP * plan.scale)
+                    chosen.append(replace(scene, horizon=min(scene.horizon, _SCENE_PATIENCE * self._speed)))
+            for scene, played in zip(chosen, self._scenes(chosen, plan, make_client), strict=True):
+                record.scenes[scene.name] = played
         return record
 
     def _not_for(self, scene: Scene, takes: frozenset[str], passed: float) -> str:
         if lacking := scene.needs - takes:
             return ", ".join(sorted(lacking))
-        if self._child and not scene.cheap:
-            return "its waits are too long for another process, whose clock cannot be made faster"
+        if not takes and not (scene.faults or scene.events):
+            return "the command makes calls of its own"
         if self._child and any(event.kind == "clock_jump" for event in scene.events):
             return "the clock of another process cannot be set"
-        return f"the trial had taken {self._longest:g} s" if passed > self._longest else ""
+        return f"the trial had taken {LONGEST:g} s" if passed > LONGEST else ""
 
-    def _scene(self, scene: Scene, plan: TrialPlan, client: TrialClient) -> PlayedScene:
-        scene = replace(scene, horizon=min(scene.horizon, _PATIENCE * self._speed))
-        played = PlayedScene(scene.name, Settings(()))
-        with captured(played), fast_clock(self._speed), ExitStack() as stack:
-            sandboxes = [
-                stack.enter_context(TrialSandbox(number, scene, plan.seed, played.requests, played.other_requests))
-                for number in range(scene.sandboxes)
-            ]
+    def _scenes(
+        self, scenes: list[Scene], plan: TrialPlan, make_client: Callable[[], TrialClient]
+    ) -> list[PlayedScene]:
+        wholes = [PlayedScene(scene, Settings(())) for scene in scenes]
+        takes = make_client().takes
+        divided = [_single(scene) if not takes else _groups(scene) if self._divide else [scene] for scene in scenes]
+        parts = [[PlayedScene(one, Settings(())) for one in groups] for groups in divided]
+        if not scenes:
+            return []
+        with captured(wholes[0]), fast_clock(self._speed), ExitStack() as stack:
+            asyncio.run(self._together([part for group in parts for part in group], plan, make_client, stack))
+        for whole, group in zip(wholes, parts, strict=True):
+            _join(whole, group)
+        return wholes
+
+    async def _together(
+        self, parts: list[PlayedScene], plan: TrialPlan, make_client: Callable[[], TrialClient], stack: ExitStack
+    ) -> None:
+        gate = asyncio.Semaphore(_AT_ONCE)
+        with _jumping() as jump:
+            await asyncio.gather(*(self._part(part, plan, make_client(), gate, jump, stack) for part in parts))
+        await asyncio.sleep(_JITTER)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        parts[0].tasks_left = tuple(sorted(getattr(task.get_coro(), "__qualname__", "") for task in left))
+
+    async def _part(
+        self,
+        part: PlayedScene,
+        plan: TrialPlan,
+        client: TrialClient,
+        gate: asyncio.Semaphore,
+        jump: Callable[[float], None],
+        stack: ExitStack,
+    ) -> None:
+        scene, kept = part.scene, (part.requests, part.other_requests)
+        async with gate:
+            made = [TrialSandbox(number, scene, plan.seed, *kept) for number in range(scene.sandboxes)]
+            sandboxes = [stack.enter_context(sandbox) for sandbox in made]
             urls = tuple(sandbox.url for sandbox in sandboxes)
-            played.settings = Settings(urls, **{**plan.settings, **scene.settings})
-            asyncio.run(_run(scene, client, sandboxes, played))
-        played.printed += getattr(client, "printed", "")
-        return played
+            part.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
+            patient = _Impatient(client, _PATIENCE[self._speed] * self._speed)
+            await play_scene(scene, patient, part.settings, sandboxes, part, jump=jump)
+        part.requests[:] = [sent for sent in part.requests if sent.mark != WARM_UP]
+        part.printed += getattr(client, "printed", "")
 
 
-async def _run(scene: Scene, client: TrialClient, sandboxes: list[TrialSandbox], played: PlayedScene) -> None:
-    with _jumping() as jump:
-        await play_scene(scene, client, played.settings, sandboxes, played, jump=jump)
-    await asyncio.sleep(_JITTER)
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    played.tasks_left = tuple(sorted(map(task_name, left)))
+def _batches(plan: TrialPlan, *, at_once: bool) -> Iterator[list[Any]]:
+    """Yield which scenes are played together: one, or all up to the next that depends on the record."""
+    batch: list[Any] = []
+    for planned in plan.scenes:
+        if batch and not (at_once and isinstance(planned, Scene) and isinstance(batch[0], Scene)):
+            yield batch
+            batch = []
+        batch.append(planned)
+    yield batch
+
+
+def _join(whole: PlayedScene, parts: list[PlayedScene]) -> None:
+    for part in parts:
+        whole.settings = part.settings
+        whole.calls += part.calls
+        whole.requests += part.requests
+        whole.other_requests += part.other_requests
+        whole.busy += part.busy
+        whole.connections_left += part.connections_left
+        whole.tasks_left += part.tasks_left
+        whole.printed += part.printed
+        whole.logged += part.logged
+        whole.broken_off = whole.broken_off or part.broken_off
+        whole.raised_at_end = whole.raised_at_end or part.raised_at_end
+        if "" in part.scene.programs:  # the requests of a command that knows nothing of marks
+            for sent in part.requests:
+                sent.mark = part.scene.calls[0].ask.call
+    whole.began = min((part.began for part in parts), default=0.0)
+    whole.ended = max((part.ended for part in parts), default=0.0)
+    whole.requests.sort(key=lambda sent: sent.at)
+
+
+class _Impatient:
+    """A client whose calls are left behind after some time: one that never ends must not keep the others waiting."""
+
+    def __init__(self, client: TrialClient, seconds: float) -> None:
+        self.client = client
+        self.takes = client.takes
+        self._seconds = seconds
+        self.begin, self.end, self.inside = client.begin, client.end, client.inside
+
+    async def call(self, ask: TrialAsk) -> Told:
+        made: asyncio.Future[Told] = asyncio.ensure_future(self.client.call(ask))
+        try:
+            await asyncio.wait([made], timeout=self._seconds)
+        finally:
+            if not made.done():
+                made.cancel()
+        if not made.done():
+            raise asyncio.CancelledError
+        return made.result()
+
+
+def _closer(scene: Scene, longest: float) -> Scene:
+    """Shorten the times in which nothing is planned."""
+    times = sorted({0.0, *(one.at for one in scene.calls), *(one.at for one in scene.events)})
+    moved, shift = dict[float, float](), 0.0
+    for before, at in zip([0.0, *times], times, strict=False):
+        shift += max(0.0, at - before - longest)
+        moved[at] = at - shift
+    calls = tuple(replace(one, at=moved[one.at]) for one in scene.calls)
+    return replace(scene, calls=calls, events=tuple(replace(one, at=moved[one.at]) for one in scene.events))
+
+
+def _groups(scene: Scene) -> list[Scene]:
+    """Divide calls that are made one after the other, at no given time; those of one program stay together."""
+    if scene.events or any(one.at or one.cancel_after is not None for one in scene.calls):
+        return [scene]
+    codes = list(dict.fromkeys(one.ask.instance or one.ask.code for one in scene.calls))
+    group = {code: number % _CLIENTS for number, code in enumerate(codes)}
+    divided: list[list[Any]] = [[] for _ in range(_CLIENTS)]
+    for one in scene.calls:
+        divided[group[one.ask.instance or one.ask.code]].append(one)
+    return [replace(scene, calls=tuple(calls)) for calls in divided if calls]
+
+
+def _single(scene: Scene) -> list[Scene]:
+    """Divide into one scene per call that meets a fault or an event, whatever the programs that are sent in it."""
+    singles = []
+    for one in scene.calls:
+        faults = tuple({**rule, "call": None} for rule in scene.faults if rule.get("call") == one.ask.call)
+        faults = tuple({key: value for key, value in rule.items() if value is not None} for rule in faults)
+        if faults or scene.events:
+            programs = {"": scene.programs.get(one.ask.call, ())}
+            singles.append(replace(scene, calls=(one,), faults=faults, programs=programs))
+    return singles
 
 
 @contextmanager

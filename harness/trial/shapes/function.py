@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +31,7 @@ _CONFIGURED = ("headers", "rate_limit", "deadline", "compile_timeout", "memory")
 
 
 class Surroundings:
-    """Environment variables and module attributes that hold the address, for those who do not take it as a parameter."""
+    """Environment variables and module attributes that hold the address."""
 
     def __init__(self, variables: tuple[str, ...], module: ModuleType | None, attributes: tuple[str, ...] = ()) -> None:
         self._variables = variables
@@ -83,31 +84,29 @@ class FunctionClient:
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.function))
         roles = {**self._made_with.roles, **self.parameters.roles}
         self.is_reward = "tests" in roles
+        self.own_address = "url" in roles
         self.route = ROUTE if _wants_route(roles.get("url")) else ""
         self.takes = self._takes(roles)
         self._settings: Settings
         self._object: Any = None
-
 
     def _takes(self, roles: Mapping[str, inspect.Parameter]) -> frozenset[str]:
         takes = {role for role in (*WIRE, *_CONFIGURED) if role in roles} | {"concurrent"}
         if "request" in roles:
             takes |= request_takes(roles["request"])
         if self.is_reward:
-            return frozenset(takes - {"stdin", "files"} | {"tests", "reward"})
+            return frozenset(takes - {"stdin", "files"} | {"tests", "reward", "raises"})
         if "timeout" in takes:
             takes.add("default_timeout")
             if "timeout" not in self.parameters.roles and "request" not in roles:
                 takes.discard("timeout")
-        return frozenset(takes | {"code", "text"} | ({"cancel"} if self.is_async else set()))
+        return frozenset(takes | {"code", "text", "raises"} | ({"cancel"} if self.is_async else set()))
 
     def learn(self, sent: Mapping[str, Any], told: Told) -> None:
         """Take back what a first call did not show: meanings that soft names may have, fields that did not come."""
         roles = {**self._made_with.roles, **self.parameters.roles}
         unseen = {
-            role
-            for role, one in roles.items()
-            if one.name.lower() in SOFT and role in WIRE and WIRE[role] not in sent
+            role for role, one in roles.items() if one.name.lower() in SOFT and role in WIRE and WIRE[role] not in sent
         }
         if "timeout" in unseen:
             unseen.add("default_timeout")
@@ -127,6 +126,8 @@ class FunctionClient:
 
     async def call(self, ask: TrialAsk) -> Told:
         function = self.function if self._class is None else getattr(self._object, self._method)
+        if self.is_reward and not ask.tests:
+            ask = replace(ask, tests=(("", ask.truth),))
         args, kwargs = self.parameters.bind(call_values(ask, self._settings, self.parameters, self.route))
         try:
             if self.is_async:

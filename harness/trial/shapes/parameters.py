@@ -74,8 +74,8 @@ class Parameters:
         if strange:
             known = ", ".join(names[0] for role, names in NAMES.items() if role != "ignored")
             raise BadOption(
-                f"{where}: nothing is known to pass for {' and '.join(f'`{name}`' for name in strange)}; parameters are "
-                f"known by name ({known}). Give the others defaults, or judge a function of yours that calls it"
+                f"{where}: it is not known what to pass for {' and '.join(f'`{name}`' for name in strange)}. Parameters "
+                f"are known by name ({known}). Give the others defaults, or judge a function of yours that calls it"
             )
         return cls(where, roles, variadic)
 

@@ -26,6 +26,8 @@ from sfusion.harness.trial.shapes.results import told_of
 
 SETTINGS = "SFUSION_SETTINGS"
 """The variable with all settings as JSON, for commands that take more than the address."""
+WARM_UP = "warm-up"
+"""A call that is not part of the plan."""
 _LONGEST_LINE = 64 * 1024 * 1024
 _LEAVING = 2.0
 """Seconds that a command has to exit when its stdin is closed."""
@@ -34,6 +36,7 @@ _LEAVING = 2.0
 class ProcessClient:
     """One process for each scene; for each call if it does not speak the protocol."""
 
+    own_address = True
     learned = ("route", "takes", "speaks")
     route = ""
 
@@ -50,7 +53,7 @@ class ProcessClient:
         """It answers lines."""
         self.printed = ""
         """Its stderr, and what it writes to stdout beside results."""
-        self.takes: frozenset[str] = frozenset({"code", "text"})
+        self.takes: frozenset[str] = frozenset({"code", "text", "raises"})
 
     def learn(self, sent: Mapping[str, Any], told: Told) -> None:
         """Note what a first call showed: whether it answers lines, and what of a program reaches the sandbox."""
@@ -63,12 +66,14 @@ class ProcessClient:
         stated = told.fields.get("takes")
         shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
         shown |= {"reward"} if told.reward is not None else set()
-        self.takes = frozenset({"code", "text"} | shown | (set(stated) if stated is not None else seen))
+        self.takes = frozenset({"code", "text", "raises"} | shown | (set(stated) if stated is not None else seen))
 
     async def begin(self, settings: Settings) -> None:
         self._settings = settings
         if self.speaks:
             await self._start(PIPE)
+            # Its start takes time that is no part of any call.
+            await self._asked(TrialAsk(WARM_UP, f"# sfusion:call={WARM_UP}\nprint()\n"))
 
     async def _start(self, stdin: int) -> Process:
         address = self._settings.urls[0] + self.route
@@ -98,7 +103,7 @@ class ProcessClient:
                 self.printed += line.decode("utf-8", "replace")
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_result(Told(raised=f"{_SILENT} exited without a result"))
+                waiting.set_result(Told(raised=f"{_SILENT} exited with code {await process.wait()}"))
 
     def _answered(self, call: str, found: dict[str, Any]) -> None:
         error = found.pop("raised", None) or found.pop("error", None) if not found.get("text") else None
@@ -124,7 +129,10 @@ class ProcessClient:
 
     async def _asked(self, ask: TrialAsk) -> Told:
         process = self._process
-        assert process is not None and process.stdin is not None
+        if process is None or process.returncode is not None:  # it ended with the call before
+            await self.end()
+            process = await self._start(PIPE)
+        assert process.stdin is not None
         line: dict[str, Any] = {"call": ask.call, "code": ask.code, "language": ask.language, "stdin": ask.stdin}
         line |= {"files": encoded_files(ask), "timeout": ask.timeout}
         if ask.tests:
@@ -138,6 +146,9 @@ class ProcessClient:
             return await answer
         except ConnectionError:
             return Told(raised=f"{_SILENT} exited with code {await process.wait()}")
+        except asyncio.CancelledError:
+            process.kill()  # it may be stuck, and would answer the next call with this one
+            raise
         finally:
             del self._waiting[ask.call]
 

@@ -23,7 +23,7 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
 from sfusion.harness.trial.shapes.function import PLACEHOLDER, FunctionClient, Surroundings
 from sfusion.harness.trial.shapes.parameters import ROUTE
-from sfusion.harness.trial.shapes.process import ProcessClient
+from sfusion.harness.trial.shapes.process import WARM_UP, ProcessClient
 from sfusion.harness.trial.shapes.tool import ToolClient, is_tool, missing_methods
 from sfusion_tools.errors import near
 from sfusion_tools.tool_registry import read_entries
@@ -49,6 +49,8 @@ class Shape:
     """Why virtual time cannot play it; empty if it may."""
     child: bool = False
     """It is another process, whose waits cannot be shortened."""
+    divide: bool = False
+    """Several clients may be there at a time: each gets its own address."""
 
 
 def shape_of(
@@ -172,7 +174,8 @@ def _from_file(path: Path) -> ModuleType:
     if str(path.resolve().parent) not in sys.path:
         sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
@@ -213,7 +216,7 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
     client = make()
     with _AnyServer() as server:
         told = asyncio.run(_first_call(client, server.url))
-        requests = server.requests
+        requests = [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests
     if not requests:
         said = f" It raised {told.raised}" if told.raised else f" It returned {told.text!r:.200}" if told.text else ""
         ways = "as a parameter `url`, in the environment (SANDBOX_FUSION_URL, or --env NAME) or in a module's attribute"
@@ -230,12 +233,13 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         vars(one).update(known)
         return one
 
-    return Shape(name, about, made, client.takes, wall, isinstance(client, ProcessClient))
+    return Shape(name, about, made, client.takes, wall, isinstance(client, ProcessClient), client.own_address)
 
 
 async def _first_call(client: Any, url: str) -> Told:
     try:
-        await client.begin(Settings((url,), default_timeout=7.0))
+        async with asyncio.timeout(_PATIENCE):
+            await client.begin(Settings((url,), default_timeout=7.0))
         return await asyncio.wait_for(client.call(_FIRST), _PATIENCE)
     except TimeoutError:
         return Told(raised=f"nothing: it had not returned after {_PATIENCE:g} s")

@@ -69,6 +69,7 @@ def is_tool(target: Any) -> bool:
 class ToolClient:
     """One tool of a tool config, made anew for each scene."""
 
+    own_address = True
     learned = ("route", "takes", "asked")
     route = ROUTE
 
