@@ -19,6 +19,8 @@ from sfusion.harness.trial.sandbox import TrialSandbox
 
 _GRACE = 5.0
 """Seconds that a cancelled call, and the end of a client, get before they count as stuck."""
+_PAUSE = 0.001
+"""Seconds between a call and the next, so that also in virtual time a request is seen to be of one of them."""
 _DEEPEST = 6
 
 
@@ -84,6 +86,7 @@ async def _make(
     loop = asyncio.get_running_loop()
     if before is not None:
         await asyncio.wait([before])
+        await asyncio.sleep(_PAUSE)
     if (wait := played.began + planned.at - loop.time()) > 0:
         await asyncio.sleep(wait)
     call = PlayedCall(planned.ask, loop.time())

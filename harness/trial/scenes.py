@@ -262,10 +262,11 @@ class _Maker:
     def instances(self) -> Scene:
         """Two trajectories whose calls alternate, a failure among them, and one that is released in between."""
         s = self.begin("instances")
-        s.add("ok", s.out(), instance="one", last=False)
-        s.add("wrong", s.out(), instance="two", last=False, truth=s.word("another"))
-        s.add("ok", s.out(), instance="three", what={"status": 503})
-        s.add("ok", s.out(), instance="one", last=True)
+        final = ProgramTruth(f"{s.word('final')}\n")
+        s.add("ok", s.out(), instance="one", last=False, truth=final.stdout)
+        s.add("ok", s.out(), instance="two", last=False, truth=s.word("another"))
+        s.add("not_run", s.out(), instance="three", what={"status": 503})
+        s.add("ok", final, instance="one", last=True)
         s.add("wrong", s.out(), instance="two", last=True, truth=s.word("another"))
         return s.scene(needs=frozenset({"instances"}))
 
