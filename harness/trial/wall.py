@@ -30,8 +30,8 @@ LONGEST = 50.0
 """Real seconds after which no further scene begins."""
 _JITTER = 0.05
 """Real seconds by which what happens in threads and processes may be late."""
-_PATIENCE = {SPEED: 6.0, 1.0: 13.0}
-"""Real seconds for a call at each speed; one that takes longer is left behind. A sandbox stops programs after 10 s."""
+_PATIENCE = 18.0
+"""Real seconds for a call; one that takes longer is left behind. A sandbox stops programs after 10 s."""
 _SCENE_PATIENCE = 40.0
 _LONGEST_GAP = 60.0
 """Seconds of the plan in which nothing is planned: longer ones are shortened."""
@@ -64,7 +64,7 @@ class WallStage:
                 if why := self._not_for(scene, record.takes, time.monotonic() - began):
                     record.left_out[scene.name] = why
                 else:
-                    scene = _closer(scene.fitting(record.takes), _LONGEST_GAP * plan.scale)
+                    scene = _closer(_hanging_last(scene.fitting(record.takes)), _LONGEST_GAP * plan.scale)
                     chosen.append(replace(scene, horizon=min(scene.horizon, _SCENE_PATIENCE * self._speed)))
             for scene, played in zip(chosen, self._scenes(chosen, plan, make_client), strict=True):
                 record.scenes[scene.name] = played
@@ -119,10 +119,25 @@ class WallStage:
             sandboxes = [stack.enter_context(sandbox) for sandbox in made]
             urls = tuple(sandbox.url for sandbox in sandboxes)
             part.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
-            patient = _Impatient(client, _PATIENCE[self._speed] * self._speed)
-            await play_scene(scene, patient, part.settings, sandboxes, part, jump=jump)
+            patience = _PATIENCE * self._speed
+            await play_scene(scene, _Impatient(client, patience), part.settings, sandboxes, part, jump=jump)
+        self._leave_behind(part, patience)
         part.requests[:] = [sent for sent in part.requests if sent.mark != WARM_UP]
         part.printed += getattr(client, "printed", "")
+
+    def _leave_behind(self, part: PlayedScene, patience: float) -> None:
+        """Let calls that were left behind count as never ended if one attempt had hung all the time; forget the others.
+
+        Of another process none counts: its clock is ours, and it may have been about to give up.
+        """
+        for call in [one for one in part.calls if one.told is None and not one.cancelled]:
+            attempts = [sent for sent in part.requests if f"sfusion:call={call.ask.call}\\n".encode() in sent.body]
+            call.ended_at = None
+            if self._child or len(attempts) != 1:
+                part.calls.remove(call)
+                part.broken_off = f"{call.ask.call} had not ended after {patience:g} s, and was left behind"
+            else:
+                part.scene = replace(part.scene, horizon=patience)
 
 
 def _batches(plan: TrialPlan, *, at_once: bool) -> Iterator[list[Any]]:
@@ -178,6 +193,14 @@ class _Impatient:
         return made.result()
 
 
+def _hanging_last(scene: Scene) -> Scene:
+    """Let calls that may hang for ever begin at once, beside the others, so that their times do not add up."""
+    hanging = {rule.get("call") for rule in scene.faults if rule.get("what") == "hang"}
+    calls = [one for one in scene.calls if one.ask.call not in hanging]
+    last = [replace(one, in_turn=False) for one in scene.calls if one.ask.call in hanging]
+    return replace(scene, calls=(*calls, *last))
+
+
 def _closer(scene: Scene, longest: float) -> Scene:
     """Shorten the times in which nothing is planned."""
     times = sorted({0.0, *(one.at for one in scene.calls), *(one.at for one in scene.events)})
@@ -191,13 +214,16 @@ def _closer(scene: Scene, longest: float) -> Scene:
 
 def _groups(scene: Scene) -> list[Scene]:
     """Divide calls that are made one after the other, at no given time; those of one program stay together."""
-    if scene.events or any(one.at or one.cancel_after is not None for one in scene.calls):
+    if scene.events or scene.shuffled or any(one.at or one.cancel_after is not None for one in scene.calls):
         return [scene]
-    codes = list(dict.fromkeys(one.ask.instance or one.ask.code for one in scene.calls))
+    alone = [one for one in scene.calls if not one.in_turn]
+    others = [one for one in scene.calls if one.in_turn]
+    codes = list(dict.fromkeys(one.ask.instance or one.ask.code for one in others))
     group = {code: number % _CLIENTS for number, code in enumerate(codes)}
     divided: list[list[Any]] = [[] for _ in range(_CLIENTS)]
-    for one in scene.calls:
+    for one in others:
         divided[group[one.ask.instance or one.ask.code]].append(one)
+    divided += [[one] for one in alone]
     return [replace(scene, calls=tuple(calls)) for calls in divided if calls]
 
 

@@ -73,9 +73,10 @@ class Parameters:
                 strange.append(one.name)
         if strange:
             known = ", ".join(names[0] for role, names in NAMES.items() if role != "ignored")
+            them = " and ".join(f"`{name}`" for name in strange)
             raise BadOption(
-                f"{where}: it is not known what to pass for {' and '.join(f'`{name}`' for name in strange)}. Parameters "
-                f"are known by name ({known}). Give the others defaults, or judge a function of yours that calls it"
+                f"{where}: it is not known what to pass for {them}. Parameters are known by name "
+                f"({known}). Give the others defaults, or judge a function of yours that calls it"
             )
         return cls(where, roles, variadic)
 

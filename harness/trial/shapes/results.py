@@ -35,7 +35,8 @@ def _of_tool(response: Any, reward: Any, metrics: Mapping[str, Any]) -> Told:
     text = response if isinstance(response, str) else getattr(response, "text", None)
     if text is None and isinstance(response, Mapping):
         text = response.get("text")
-    return Told(text or "", dict(metrics), float(reward) if _is_number(reward) else None)
+    # The very mapping: whether it changes later is part of the trial.
+    return Told(text or "", metrics, float(reward) if _is_number(reward) else None)
 
 
 def raised(error: BaseException) -> Told:

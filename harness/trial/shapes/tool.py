@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sfusion.harness.lab.scenarios.tools import is_own
-from sfusion.harness.lab.worlds.calling import AgentData
+from sfusion.harness.lab.worlds.calling import AgentData, stated_in
 from sfusion.harness.lab.worlds.tool_factory import URL_KEYS
 from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
 from sfusion.harness.trial.shapes.parameters import NAMES, ROUTE, encoded_files
 from sfusion.harness.trial.shapes.results import raised, told_of
+from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.program import RUNNABLE
 from sfusion_tools.tool_registry import make_tool
 
@@ -22,9 +25,10 @@ CONFIG = {
     "compile_timeout": "compile_timeout",
     "memory": "memory_limit_mb",
     "headers": "headers",
-    "deadline": "total_timeout",
+    "deadline": "call_deadline",
 }
 """The config key for each setting."""
+_NUMBERS = itertools.count(1)
 _NEEDED = ("create", "execute", "release")
 _METHODS = ("create", "execute", "calc_reward", "release")
 SCHEMA = {
@@ -104,9 +108,11 @@ class ToolClient:
         values = {**vars(settings), "memory": settings.memory_limit_mb}
         config |= {key: values[name] for name, key in CONFIG.items() if values[name] and self._may_have(key, config)}
         if self._own:
-            config |= {"limiter": "local", "languages": sorted(RUNNABLE)}
+            # Calls of other scenes must not count against the limit of this one.
+            config |= {"limiter": "local", "limiter_name": f"trial-{next(_NUMBERS)}", "languages": sorted(RUNNABLE)}
         entry = {"tool_schema": SCHEMA, **self._entry} if not self._own else dict(self._entry)
-        self._tool = make_tool("tools[0]", {**entry, "config": _ReadConfig(config, self.asked)})
+        self._tool: Any = make_tool("tools[0]", {**entry, "config": _ReadConfig(config, self.asked)})
+        self._has_reward = hasattr(self._tool, "calc_reward")
         self._names = self._argument_names()
 
     def _may_have(self, key: str, config: Mapping[str, Any]) -> bool:
@@ -140,18 +146,16 @@ class ToolClient:
         arguments = self._arguments(ask)
         given = copy.deepcopy(arguments)
         name = ask.instance or ask.call
-        agent = AgentData(request_id=name)
+        agent = AgentData(request_id=name, extra_fields={"left_by": "another tool"})
         try:
             if name not in self._instances:
                 made = await self._tool.create(name, ground_truth=ask.truth, create_kwargs={"ground_truth": ask.truth})
                 self._instances[name] = made[0] if isinstance(made, tuple) else made
             instance = self._instances[name]
             try:
-                told = told_of(await self._tool.execute(instance, arguments, call_id=ask.call, agent_data=agent))
-                if ask.last and hasattr(self._tool, "calc_reward"):
-                    reward = await self._tool.calc_reward(instance)
-                    number = float(reward) if isinstance(reward, int | float) else None
-                    told = Told(told.text, told.fields, number)
+                answer = await self._tool.execute(instance, arguments, call_id=ask.call, agent_data=agent)
+                reward = await self._tool.calc_reward(instance) if ask.last and self._has_reward else None
+                told = _told(answer, reward, agent)
             finally:
                 if ask.last:
                     del self._instances[name]
@@ -159,7 +163,9 @@ class ToolClient:
         except Exception as error:
             told = raised(error)
         changed = "" if arguments == given else f"{given!r:.200} became {arguments!r:.200}"
-        return Told(told.text, told.fields, told.reward, told.raised, changed)
+        if agent.extra_fields.get("left_by") != "another tool":
+            changed = "what another tool had left in extra_fields is gone"
+        return replace(told, altered=changed)
 
     async def end(self) -> None:
         tool, self._tool = self._tool, None
@@ -171,9 +177,22 @@ class ToolClient:
             result = close()
             if inspect.isawaitable(result):
                 await result
+        if self._own:
+            await runtime.scope().aclose()  # the limiter's client, which tools of one loop share
 
     def inside(self) -> Any:
         return self._tool
+
+
+def _told(answer: Any, reward: Any, agent: AgentData) -> Told:
+    """Read what ``execute`` returned, of any version of verl, and what it left for the trainer."""
+    told = told_of(answer)
+    fields = told.fields if isinstance(told.fields, dict) else dict(told.fields)
+    if told.reward is not None:
+        fields["step_reward"] = told.reward
+    if (stated := stated_in(agent.extra_fields)) is not None:
+        fields["stated"] = stated
+    return Told(told.text, fields, float(reward) if isinstance(reward, int | float) else None)
 
 
 def missing_methods(target: type) -> list[str]:
