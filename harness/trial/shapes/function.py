@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from sfusion.harness.errors import BadOption
 from sfusion.harness.trial.client import Settings, Told, TrialAsk
 from sfusion.harness.trial.shapes.parameters import (
     ROUTE,
@@ -23,9 +25,11 @@ from sfusion.harness.trial.shapes.parameters import (
     settings_values,
 )
 from sfusion.harness.trial.shapes.results import raised, told_of
+from sfusion_tools.errors import near
 
 PLACEHOLDER = "http://sandbox.invalid:8080"
 """Stands for the address while a module is imported that reads it from the environment."""
+_HOST = re.compile(r"^[a-z]+://[^/]+")
 _METHODS = ("run", "run_code", "execute", "__call__")
 _CONFIGURED = ("headers", "rate_limit", "deadline", "compile_timeout", "memory")
 
@@ -36,9 +40,13 @@ class Surroundings:
     def __init__(self, variables: tuple[str, ...], module: ModuleType | None, attributes: tuple[str, ...] = ()) -> None:
         self._variables = variables
         self._module = module
-        found = [name for name, value in vars(module or object()).items() if _holds_place(value)] if module else []
-        self._templates = {name: str(getattr(module, name)) for name in found}
-        self._templates |= dict.fromkeys(attributes, PLACEHOLDER)
+        self._templates = {name: value for name, value in vars(module).items() if _holds_place(value)} if module else {}
+        for name in attributes:
+            value = getattr(module, name, None)
+            if not isinstance(value, str):
+                known = [key for key, one in vars(module).items() if isinstance(one, str) and key[0] != "_"]
+                raise BadOption(f"--attribute {name}: {module} has no string {name!r}; {near(name, known)}")
+            self._templates[name] = _HOST.sub(PLACEHOLDER, value) or PLACEHOLDER
         self._before: dict[str, str | None] = {}
 
     def set(self, address: str) -> None:

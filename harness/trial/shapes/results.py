@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -74,13 +75,21 @@ def _leaves(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return all leaves by their last name, or by their whole path where that is taken or the compiler's."""
-    fields: dict[str, Any] = {}
-    for path, leaf in _leaves(value):
-        short = path[-1] if path else "value"
-        compiler = any(part.startswith("compile") for part in path[:-1])
-        fields[".".join(path) if compiler or short in fields else short] = leaf
-    return fields
+    """Return all leaves by their last name, or by their whole path where several have that name.
+
+    A name that the compiler's part has too is the program's.
+    """
+    leaves = list(_leaves(value))
+    short = Counter(path[-1:] for path, _ in leaves if not _of_compiler(path))
+    return {
+        path[-1] if short[path[-1:]] == 1 and not _of_compiler(path) else ".".join(path): leaf
+        for path, leaf in leaves
+        if path
+    }
+
+
+def _of_compiler(path: tuple[str, ...]) -> bool:
+    return any(part.startswith("compile") for part in path[:-1])
 
 
 def _written(value: Any) -> str:
