@@ -37,6 +37,9 @@ class JudgeOptions:
         str | None, option("Environment variable that holds the address (default SANDBOX_FUSION_URL).", "NAME")
     ] = None
     attribute: Annotated[str | None, option("Attribute of the target's module that holds the address.", "NAME")] = None
+    keyword: Annotated[
+        str, option("Only scenes of the plan whose names match, as with pytest's -k.", "EXPRESSION", names="-k")
+    ] = ""
     seed: Seed = 0
     world: Annotated[
         str | None, option("Clock to use; by default virtual time if possible.", "virtual|wall", WHERE)
@@ -72,6 +75,7 @@ def judge(options: JudgeOptions) -> int:
         attribute=options.attribute,
         world=None if world is None else "wall" if world == "wall" else "virtual",
         seed=options.seed,
+        scenes=options.keyword,
         baseline=None if options.accept else options.baseline,
     )
     typer.echo(printable(result.table(), keep="\n"), file=text_stream(options.json))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from sfusion.harness.atomic_files import write_file
+from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.trial.judging import judge_record, wording_table
+from sfusion.harness.trial.plan import Scene, TrialPlan
 from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
 from sfusion.harness.trial.shapes import Shape, shape_of
@@ -128,18 +130,20 @@ def judge(
     attribute: str | None = None,
     world: Stage | None = None,
     seed: int = 0,
+    scenes: str = "",
     baseline: Path | None = None,
 ) -> TrialResult:
     """Try a client and return what was found.
 
     ``target`` is a function, a class, ``module:name``, ``file.py:name`` or a tool config; ``command`` runs another
     program instead. ``env`` and ``attribute`` name the environment variable, or the attribute of the target's module,
-    that holds the address. ``world`` overrides the choice of the clock. Raises BadOption for what cannot be judged.
+    that holds the address. ``world`` overrides the choice of the clock, ``scenes`` (an expression of names, as pytest's
+    -k) plays a part of the plan. Raises BadOption for what cannot be judged.
     """
     known = None if baseline is None else _read_baseline(baseline)
     shape = shape_of(target, env=env, attribute=attribute, command=tuple(command))
     began = time.monotonic()
-    record, why = _played(shape, world, seed)
+    record, why = _played(shape, world, seed, read_keyword(scenes))
     verdicts, wordings = judge_record(record), wording_table(record)
     left_out = dict(record.left_out)
     left_out |= {name: played.broken_off for name, played in record.scenes.items() if played.broken_off}
@@ -160,18 +164,27 @@ def judge(
     )
 
 
-def _played(shape: Shape, world: Stage | None, seed: int) -> tuple[Record, str]:
+def _plan(seed: int, scale: float, chosen: Callable[[str], bool]) -> TrialPlan:
+    plan = make_plan(seed, scale)
+    named = [(one.name if isinstance(one, Scene) else getattr(one, "__name__", ""), one) for one in plan.scenes]
+    kept = tuple(one for name, one in named if chosen(name if isinstance(one, Scene) else "programs"))
+    if not kept:
+        raise BadOption(f"-k: no scene matches; there are {', '.join(name for name, _ in named)}")
+    return replace(plan, scenes=kept)
+
+
+def _played(shape: Shape, world: Stage | None, seed: int, chosen: Callable[[str], bool]) -> tuple[Record, str]:
     """Play a client where it can be played; return also why that is not virtual time."""
     why = shape.wall or ("asked for" if world == "wall" else "")
     if world == "virtual" and shape.wall:
         raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
     if not why:
-        record = VirtualStage().play(make_plan(seed), shape.make)
+        record = VirtualStage().play(_plan(seed, 1.0, chosen), shape.make)
         if not record.unplayable or world == "virtual":
             return record, ""
         why = "its requests do not go over the event loop"
     stage = WallStage(child=shape.child, divide=shape.divide)
-    return stage.play(make_plan(seed, CHILD_SCALE if shape.child else 1.0), shape.make), why
+    return stage.play(_plan(seed, CHILD_SCALE if shape.child else 1.0, chosen), shape.make), why
 
 
 # -- the baseline --

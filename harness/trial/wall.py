@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from sfusion.fakes.sandbox.program import mark_of
 from sfusion.harness.lab.worlds.fast_clock import fast_clock
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
 from sfusion.harness.trial.plan import Scene, TrialPlan
@@ -32,7 +34,8 @@ _JITTER = 0.05
 """Real seconds by which what happens in threads and processes may be late."""
 _PATIENCE = 18.0
 """Real seconds for a call; one that takes longer is left behind. A sandbox stops programs after 10 s."""
-_SCENE_PATIENCE = 40.0
+_LAST = 8.0
+"""Real seconds that the last scene gets in any case."""
 _LONGEST_GAP = 60.0
 """Seconds of the plan in which nothing is planned: longer ones are shortened."""
 _CLIENTS = 10
@@ -50,6 +53,7 @@ class WallStage:
         self._child = child
         self._divide = divide
         self._speed = 1.0 if child else SPEED
+        self._forgotten: dict[str, str] = {}
 
     def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
         """Play all scenes that the client can take, until the time is up; those of another process at once."""
@@ -65,9 +69,11 @@ class WallStage:
                     record.left_out[scene.name] = why
                 else:
                     scene = _closer(_hanging_last(scene.fitting(record.takes)), _LONGEST_GAP * plan.scale)
-                    chosen.append(replace(scene, horizon=min(scene.horizon, _SCENE_PATIENCE * self._speed)))
+                    left = LONGEST + _LAST - (time.monotonic() - began)
+                    chosen.append(replace(scene, horizon=min(scene.horizon, left * self._speed)))
             for scene, played in zip(chosen, self._scenes(chosen, plan, make_client), strict=True):
                 record.scenes[scene.name] = played
+        record.left_out |= self._forgotten
         return record
 
     def _not_for(self, scene: Scene, takes: frozenset[str], passed: float) -> str:
@@ -119,25 +125,35 @@ class WallStage:
             sandboxes = [stack.enter_context(sandbox) for sandbox in made]
             urls = tuple(sandbox.url for sandbox in sandboxes)
             part.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
-            patience = _PATIENCE * self._speed
-            await play_scene(scene, _Impatient(client, patience), part.settings, sandboxes, part, jump=jump)
+            patience, jitter = _PATIENCE * self._speed, _JITTER * self._speed
+            await play_scene(
+                scene, _Impatient(client, scene, patience, jitter), part.settings, sandboxes, part, jump=jump
+            )
+            if part.busy:
+                await asyncio.sleep(4 * jitter)  # a sandbox may be late to note that it is done
+                part.busy = min(part.busy, sum(sandbox.ledger.in_flight for sandbox in sandboxes))
         self._leave_behind(part, patience)
         part.requests[:] = [sent for sent in part.requests if sent.mark != WARM_UP]
         part.printed += getattr(client, "printed", "")
 
     def _leave_behind(self, part: PlayedScene, patience: float) -> None:
-        """Let calls that were left behind count as never ended if one attempt had hung all the time; forget the others.
+        """Let calls that were left behind count as never ended if their only attempt hangs; forget the others.
 
-        Of another process none counts: its clock is ours, and it may have been about to give up.
+        Of another process none counts: it keeps its own time, and may have been about to give up.
         """
-        for call in [one for one in part.calls if one.told is None and not one.cancelled]:
-            attempts = [sent for sent in part.requests if f"sfusion:call={call.ask.call}\\n".encode() in sent.body]
+        late = [one for one in part.calls if one.told is None and not one.cancelled]
+        for call in late:
             call.ended_at = None
-            if self._child or len(attempts) != 1:
-                part.calls.remove(call)
-                part.broken_off = f"{call.ask.call} had not ended after {patience:g} s, and was left behind"
-            else:
+            mark = mark_of(call.ask.code)
+            attempts = [sent for sent in part.requests if sent.mark == mark]
+            if not self._child and len(attempts) == 1 and attempts[0].ended is None:
                 part.scene = replace(part.scene, horizon=patience)
+                continue
+            part.calls.remove(call)
+            part.requests[:] = [sent for sent in part.requests if sent.mark != mark]
+            self._forgotten[call.ask.call] = f"had not ended after {patience:g} s, and was left behind"
+        if late or part.broken_off:
+            part.broken_off, part.busy, part.connections_left = "", 0, 0
 
 
 def _batches(plan: TrialPlan, *, at_once: bool) -> Iterator[list[Any]]:
@@ -154,15 +170,15 @@ def _batches(plan: TrialPlan, *, at_once: bool) -> Iterator[list[Any]]:
 def _join(whole: PlayedScene, parts: list[PlayedScene]) -> None:
     for part in parts:
         whole.settings = part.settings
+        whole.scene = replace(whole.scene, horizon=min(whole.scene.horizon, part.scene.horizon))
         whole.calls += part.calls
         whole.requests += part.requests
         whole.other_requests += part.other_requests
         whole.busy += part.busy
-        whole.connections_left += part.connections_left
+        whole.connections_left = max(whole.connections_left, part.connections_left)
         whole.tasks_left += part.tasks_left
         whole.printed += part.printed
         whole.logged += part.logged
-        whole.broken_off = whole.broken_off or part.broken_off
         whole.raised_at_end = whole.raised_at_end or part.raised_at_end
         if "" in part.scene.programs:  # the requests of a command that knows nothing of marks
             for sent in part.requests:
@@ -175,14 +191,16 @@ def _join(whole: PlayedScene, parts: list[PlayedScene]) -> None:
 class _Impatient:
     """A client whose calls are left behind after some time: one that never ends must not keep the others waiting."""
 
-    def __init__(self, client: TrialClient, seconds: float) -> None:
-        self.client = client
+    def __init__(self, client: TrialClient, scene: Scene, seconds: float, jitter: float) -> None:
         self.takes = client.takes
-        self._seconds = seconds
+        self._client = client
+        counts = Counter(one.ask.code for one in scene.calls)
+        self._again = {code for code, count in counts.items() if count > 1}
+        self._seconds, self._jitter = seconds, jitter
         self.begin, self.end, self.inside = client.begin, client.end, client.inside
 
     async def call(self, ask: TrialAsk) -> Told:
-        made: asyncio.Future[Told] = asyncio.ensure_future(self.client.call(ask))
+        made: asyncio.Future[Told] = asyncio.ensure_future(self._client.call(ask))
         try:
             await asyncio.wait([made], timeout=self._seconds)
         finally:
@@ -190,6 +208,8 @@ class _Impatient:
                 made.cancel()
         if not made.done():
             raise asyncio.CancelledError
+        if ask.code in self._again:
+            await asyncio.sleep(2 * self._jitter)  # by time only its requests are told from those of the next call
         return made.result()
 
 

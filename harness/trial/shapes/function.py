@@ -22,6 +22,7 @@ from sfusion.harness.trial.shapes.parameters import (
     Parameters,
     call_values,
     request_takes,
+    seen_in,
     settings_values,
 )
 from sfusion.harness.trial.shapes.results import raised, told_of
@@ -110,12 +111,11 @@ class FunctionClient:
                 takes.discard("timeout")
         return frozenset(takes | {"code", "text", "raises"} | ({"cancel"} if self.is_async else set()))
 
-    def learn(self, sent: Mapping[str, Any], told: Told) -> None:
+    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
         """Take back what a first call did not show: meanings that soft names may have, fields that did not come."""
         roles = {**self._made_with.roles, **self.parameters.roles}
-        unseen = {
-            role for role, one in roles.items() if one.name.lower() in SOFT and role in WIRE and WIRE[role] not in sent
-        }
+        soft = {role for role, one in roles.items() if one.name.lower() in SOFT and role in WIRE}
+        unseen = soft - seen_in(sent, asked)
         if "timeout" in unseen:
             unseen.add("default_timeout")
         shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()

@@ -148,6 +148,11 @@ def request_fields(ask: TrialAsk, settings: Settings) -> dict[str, Any]:
     return fields | {name: value for name, value in given.items() if value is not None}
 
 
+def seen_in(sent: Mapping[str, Any], asked: Mapping[str, Any]) -> set[str]:
+    """Return which meanings were sent as they were asked for."""
+    return {meaning for meaning, name in WIRE.items() if name in asked and sent.get(name) == asked[name]}
+
+
 def _request(one: inspect.Parameter, ask: TrialAsk, settings: Settings) -> Any:
     """Make the request object of an SDK: its class is the annotation; a dict without one."""
     fields, kind = request_fields(ask, settings), one.annotation

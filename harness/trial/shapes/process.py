@@ -1,10 +1,10 @@
 """A command as a client: programs go to its stdin, results come from its stdout, one JSON object per line.
 
-    → {"call": "c1", "code": "print(1)", "language": "python", "stdin": null, "files": {}, "timeout": null}
+    → {"call": "c1", "code": "print(1)", "language": "python", "stdin": null, "files": {}, "timeout": 8.0, …}
     ← {"call": "c1", "text": "1\\n"}
 
 The address is in an environment variable, and replaces ``{url}`` in the arguments. A command may begin with a line
-``{"takes": ["language", "stdin", "concurrent"]}`` that says what it carries; without one, a first call shows it. A
+``{"takes": ["language", "stdin", "concurrent"]}`` that says what it carries; without one, first calls show it. A
 command that does not answer lines is started once per call, and judged by its requests alone.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ from typing import Any
 
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
-from sfusion.harness.trial.shapes.parameters import WIRE, encoded_files
+from sfusion.harness.trial.shapes.parameters import encoded_files, seen_in
 from sfusion.harness.trial.shapes.results import told_of
 
 SETTINGS = "SFUSION_SETTINGS"
@@ -55,14 +56,12 @@ class ProcessClient:
         """Its stderr, and what it writes to stdout beside results."""
         self.takes: frozenset[str] = frozenset({"code", "text", "raises"})
 
-    def learn(self, sent: Mapping[str, Any], told: Told) -> None:
+    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
         """Note what a first call showed: whether it answers lines, and what of a program reaches the sandbox."""
         if told.raised is not None and told.raised.startswith(_SILENT):
             self.speaks, self.takes = False, frozenset()
             return
-        seen = {meaning for meaning, name in WIRE.items() if name in sent} - {"compile_timeout", "memory"}
-        if sent.get("language") != "python":
-            seen.discard("language")
+        seen = seen_in(sent, asked) | ({"default_timeout"} if "timeout" in seen_in(sent, asked) else set())
         stated = told.fields.get("takes")
         shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
         shown |= {"reward"} if told.reward is not None else set()
@@ -81,7 +80,7 @@ class ProcessClient:
         command = [part.replace("{url}", address) for part in self._command]
         try:
             self._process = process = await asyncio.create_subprocess_exec(
-                *command, stdin=stdin, stdout=PIPE, stderr=PIPE, env=env, limit=_LONGEST_LINE
+                *command, stdin=stdin, stdout=PIPE, stderr=PIPE, env=env, limit=_LONGEST_LINE, start_new_session=True
             )
         except OSError as error:
             raise MissingWorld(f"{command[0]}: {error.strerror}") from None
@@ -133,12 +132,18 @@ class ProcessClient:
             await self.end()
             process = await self._start(PIPE)
         assert process.stdin is not None
+        settings = self._settings
         line: dict[str, Any] = {"call": ask.call, "code": ask.code, "language": ask.language, "stdin": ask.stdin}
-        line |= {"files": encoded_files(ask), "timeout": ask.timeout}
+        line |= {
+            "files": encoded_files(ask),
+            "timeout": settings.default_timeout if ask.timeout is None else ask.timeout,
+        }
+        line |= {"compile_timeout": settings.compile_timeout, "memory_limit_mb": settings.memory_limit_mb}
         if ask.tests:
             line["tests"] = [list(one) for one in ask.tests]
         if ask.arguments is not UNSET:
             line["arguments"] = ask.arguments
+        answer: asyncio.Future[Told]
         self._waiting[ask.call] = answer = asyncio.get_running_loop().create_future()
         try:
             process.stdin.write(json.dumps(line).encode() + b"\n")
@@ -147,7 +152,7 @@ class ProcessClient:
         except ConnectionError:
             return Told(raised=f"{_SILENT} exited with code {await process.wait()}")
         except asyncio.CancelledError:
-            process.kill()  # it may be stuck, and would answer the next call with this one
+            _kill(process)  # it may be stuck, and would answer the next call with this one
             raise
         finally:
             del self._waiting[ask.call]
@@ -167,21 +172,23 @@ class ProcessClient:
             return
         if process.stdin is not None:
             process.stdin.close()
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _LEAVING if process.stdin is not None else 0.0)
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        for task in self._reading:
-            task.cancel()
-        await asyncio.gather(*self._reading, return_exceptions=True)
+        _kill(process)
+        await process.wait()
+        await asyncio.wait(self._reading, timeout=_LEAVING)
 
     def inside(self) -> Any:
         return None
 
 
 _SILENT = "the command"
+
+
+def _kill(process: Process) -> None:
+    """Kill a process with all that it has started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -75,16 +75,16 @@ def _leaves(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return all leaves by their last name, or by their whole path where several have that name.
+    """Return all leaves by their last name where that is clear, else by their path; the compiler's have their path.
 
-    A name that the compiler's part has too is the program's.
+    The ``status`` of a server's answer is left out: its parts have their own.
     """
-    leaves = list(_leaves(value))
-    short = Counter(path[-1:] for path, _ in leaves if not _of_compiler(path))
+    leaves = [(path, leaf) for path, leaf in _leaves(value) if path]
+    names = Counter(path[-1] for path, _ in leaves if not _of_compiler(path))
+    parts = any(len(path) > 1 for path, _ in leaves)
+    short = {path for path, _ in leaves if names[path[-1]] == 1 and not _of_compiler(path)}
     return {
-        path[-1] if short[path[-1:]] == 1 and not _of_compiler(path) else ".".join(path): leaf
-        for path, leaf in leaves
-        if path
+        path[-1] if path in short else ".".join(path): leaf for path, leaf in leaves if path != ("status",) or not parts
     }
 
 
@@ -96,7 +96,7 @@ def _written(value: Any) -> str:
     """Return every leaf on lines of its own. Durations are left out: they differ from call to call."""
     lines = []
     for path, leaf in _leaves(value):
-        if isinstance(leaf, float):
+        if isinstance(leaf, float) or (_is_number(leaf) and "time" in path[-1]):
             continue
         name = ".".join(path)
         lines.append(f"{name}:\n{leaf}" if isinstance(leaf, str) and leaf else f"{name}: {leaf}")

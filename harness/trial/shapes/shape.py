@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +22,7 @@ from sfusion.fakes.wire.served import Served
 from sfusion.harness.errors import BadOption
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
 from sfusion.harness.trial.shapes.function import PLACEHOLDER, FunctionClient, Surroundings
-from sfusion.harness.trial.shapes.parameters import ROUTE
+from sfusion.harness.trial.shapes.parameters import ROUTE, request_fields
 from sfusion.harness.trial.shapes.process import WARM_UP, ProcessClient
 from sfusion.harness.trial.shapes.tool import ToolClient, is_tool, missing_methods
 from sfusion_tools.errors import near
@@ -73,7 +73,7 @@ def shape_of(
     else:
         module = sys.modules.get(getattr(target, "__module__", "") or "")
         name = getattr(target, "__qualname__", type(target).__name__)
-    if isinstance(target, type) and all(hasattr(target, one) for one in ("takes", "begin", "call", "end")):
+    if isinstance(target, type) and issubclass(target, Adapter):
         return Shape(name, "an adapter", target, frozenset(target.takes))
     if isinstance(target, type) and (lacking := missing_methods(target)):
         raise BadOption(f"{name} looks like a tool of verl's, but has no {', '.join(f'{one}()' for one in lacking)}")
@@ -185,6 +185,7 @@ def _from_file(path: Path) -> ModuleType:
 # -- the first call --
 
 _MARK = "sfusion:call=first"
+_SETTINGS = Settings(("",), default_timeout=7.0, compile_timeout=9.0, memory_limit_mb=333)
 _FIRST = TrialAsk(
     "first",
     f"# {_MARK}\nprint('first')\n",
@@ -215,7 +216,7 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
     """Make a first call, and learn from it how the client wants its address and what it carries and returns."""
     client = make()
     with _AnyServer() as server:
-        told = asyncio.run(_first_call(client, server.url))
+        asked, told = asyncio.run(_first_calls(client, server.url))
         requests = [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests
     if not requests:
         said = f" It raised {told.raised}" if told.raised else f" It returned {told.text!r:.200}" if told.text else ""
@@ -225,7 +226,8 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
             f"Take the address {ways} (--attribute NAME)"
         )
     client.route = _route(client.route, requests[0].path)
-    client.learn(_json(requests[0].body), told)
+    # The last one: of a command's second call only the language is another.
+    client.learn(_json(requests[-1].body), request_fields(asked, _SETTINGS), told)
     known = {key: getattr(client, key) for key in client.learned}
 
     def made() -> Any:
@@ -236,13 +238,18 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
     return Shape(name, about, made, client.takes, wall, isinstance(client, ProcessClient), client.own_address)
 
 
-async def _first_call(client: Any, url: str) -> Told:
+async def _first_calls(client: Any, url: str) -> tuple[TrialAsk, Told]:
+    """Make a call, and with a command one in another language; return the last one and what came back."""
+    asks = [_FIRST, replace(_FIRST, call="second", language="cpp")] if isinstance(client, ProcessClient) else [_FIRST]
     try:
         async with asyncio.timeout(_PATIENCE):
-            await client.begin(Settings((url,), default_timeout=7.0))
-        return await asyncio.wait_for(client.call(_FIRST), _PATIENCE)
+            await client.begin(replace(_SETTINGS, urls=(url,)))
+            for ask in asks:
+                if (told := await client.call(ask)).raised is not None:
+                    break
+        return ask, told
     except TimeoutError:
-        return Told(raised=f"nothing: it had not returned after {_PATIENCE:g} s")
+        return asks[0], Told(raised=f"nothing: it had not returned after {_PATIENCE:g} s")
     finally:
         await client.end()
 

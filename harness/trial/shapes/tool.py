@@ -87,7 +87,7 @@ class ToolClient:
         self._names: dict[str, str] = {"code": "code"}
         self.takes = frozenset({"code", "text", "arguments", "instances", "concurrent", "cancel"})
 
-    def learn(self, sent: Mapping[str, Any], told: Told) -> None:
+    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
         """Note which settings and arguments it takes and what it returns, as a first call showed."""
         settings = {name for name, key in CONFIG.items() if key in self.asked or self._own}
         if "language" not in sent:
@@ -111,7 +111,7 @@ class ToolClient:
             # Calls of other scenes must not count against the limit of this one.
             config |= {"limiter": "local", "limiter_name": f"trial-{next(_NUMBERS)}", "languages": sorted(RUNNABLE)}
         entry = {"tool_schema": SCHEMA, **self._entry} if not self._own else dict(self._entry)
-        self._tool: Any = make_tool("tools[0]", {**entry, "config": _ReadConfig(config, self.asked)})
+        self._tool = make_tool("tools[0]", {**entry, "config": _ReadConfig(config, self.asked)})
         self._has_reward = hasattr(self._tool, "calc_reward")
         self._names = self._argument_names()
 
