@@ -48,9 +48,8 @@ class CallFacts:
     @property
     def end(self) -> str:
         """Return how it had to end; ``either`` is what the wire says, ok or failed."""
-        if self.planned.end == "cancelled" and not self.played.cancelled:
-            return "ok"  # it was faster
-        if self.planned.end != "either":
+        faster = self.planned.end == "cancelled" and not self.played.cancelled
+        if self.planned.end != "either" and not faster:
             return PROGRAM_ENDS.get(self.planned.end, self.planned.end)
         return "ok" if self.answered is not None else "failed"
 

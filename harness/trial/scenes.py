@@ -201,7 +201,9 @@ class _Maker:
         s.add("ok", s.out())
         s.add("sandbox_failed", s.out(), what={"status": 500})
         s.add("sandbox_failed", s.out(), what={"malformed": "json"})
+        s.add("sandbox_failed", s.out(), what={"status": 200, "body": "<html>busy</html>"})
         s.add("sandbox_failed", s.out(), what={"status": 404})
+        s.add("sandbox_failed", s.out(), what={"status": 202, "body": '{"status": "Success", "run_result": {}}'})
         s.add("may_have_run", s.out(), what={"status": 502}, phase="after")
         s.add("may_have_run", s.out(), what="close", phase="after")
         s.add("may_have_run", s.out(), what="hang", phase="after")
@@ -229,9 +231,9 @@ class _Maker:
     def limit(self) -> Scene:
         """More calls than the limit admits, in a known order, with programs of different lengths."""
         s = self.begin("limit")
-        for number in range(14):
-            seconds = self.seconds((1.0, 2.5, 1.5, 0.5)[number % 4])
-            s.add("ok", ProgramTruth(s.word("out"), seconds=seconds), at=0.01 * number, in_turn=False)
+        for number in range(15):
+            slow = {"drip": {"bytes": 60, "every": self.seconds(0.5)}} if number % 5 == 1 else None
+            s.add("ok", s.out((7.5, 6.0, 7.0, 5.0)[number % 4]), at=0.01 * number, in_turn=False, what=slow)
         s.add("ok", s.out(), at=100.0, in_turn=False)
         return s.scene(needs=CONCURRENT | {"rate_limit"}, settings={"rate_limit": 3})
 
@@ -294,6 +296,7 @@ class _Maker:
         for number in range(3):
             s.add("may_have_run", s.out(), what="hang", in_turn=not number)
         s.add("not_run", s.out(), what={"status": 503, "retry_after": self.seconds(500.0)})
+        s.add("either", s.out(), what={"drip": {"bytes": 1, "every": self.seconds(1.0)}})
         return s.scene(settings={"deadline": self.seconds(30.0)}, horizon=self.seconds(1500.0))
 
     def sandboxes(self) -> Scene:
@@ -302,12 +305,12 @@ class _Maker:
         for number in range(50):
             truth = s.out(1.5)
             s.add(
-                "ok" if not 4 <= number <= 30 else "either",
+                "ok" if not 4 <= number < 30 else "either",
                 truth,
-                at=1.0 * number + (100 if number > 30 else 0),
+                at=1.0 * number + (100 if number >= 30 else 0),
                 in_turn=False,
             )
-        events = SandboxEvent(self.seconds(5.2), "crash"), SandboxEvent(self.seconds(25.2), "restart")
+        events = SandboxEvent(self.seconds(5.2), "crash"), SandboxEvent(self.seconds(65.2), "restart")
         return s.scene(needs=CONCURRENT | {"urls"}, sandboxes=2, events=events)
 
     def clock(self) -> Scene:
@@ -323,11 +326,11 @@ class _Maker:
         return s.scene(needs=CONCURRENT, settings={"rate_limit": 2}, events=tuple(events))
 
     def idle(self) -> Scene:
-        """Pauses after which a server has closed its idle connections."""
+        """Pauses after which a server has closed its idle connections; no limit is configured."""
         s = self.begin("idle")
         for number in range(4):
             s.add("ok", s.out(), at=(0.0, 4.9, 10.0, 25.0)[number], in_turn=False)
-        return s.scene()
+        return s.scene(settings={"rate_limit": None})
 
     def tests(self) -> Scene:
         """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the answers."""

@@ -116,7 +116,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
             continue
         deadline = scene.settings.deadline if "deadline" in facts.takes else None
         took = played.ended_at - played.asked_at
-        if deadline is not None and call.failed and took > deadline * 1.001 + facts.tolerance:
+        if deadline is not None and took > deadline * 1.001 + facts.tolerance:
             yield Wrong("deadline", {"call": call.name, "took": took, "deadline": deadline})
         else:
             yield None

@@ -28,7 +28,8 @@ class ToolClient:
             {
                 "sandbox_fusion_url": list(settings.urls),
                 "headers": dict(settings.headers),
-                "rate_limit": settings.rate_limit,
+                "rate_limit": settings.rate_limit or 10,
+                "enable_global_rate_limit": settings.rate_limit is not None,
                 "default_timeout": settings.default_timeout,
                 "compile_timeout": settings.compile_timeout,
                 "memory_limit_mb": settings.memory_limit_mb,
