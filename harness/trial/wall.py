@@ -28,11 +28,11 @@ SPEED = 10.0
 """How many seconds of a plan pass in one of ours, where the clock of the client can be made faster."""
 CHILD_SCALE = 0.1
 """By how much the plan for another process is shortened."""
-LONGEST = 50.0
+LONGEST = 42.0
 """Real seconds after which no further scene begins."""
 _JITTER = 0.05
 """Real seconds by which what happens in threads and processes may be late."""
-_PATIENCE = 18.0
+_PATIENCE = 15.0
 """Real seconds for a call; one that takes longer is left behind. A sandbox stops programs after 10 s."""
 _LAST = 8.0
 """Real seconds that the last scene gets in any case."""
@@ -172,6 +172,10 @@ def _join(whole: PlayedScene, parts: list[PlayedScene]) -> None:
         whole.settings = part.settings
         whole.scene = replace(whole.scene, horizon=min(whole.scene.horizon, part.scene.horizon))
         whole.calls += part.calls
+        if "" in part.scene.programs:  # a command that makes calls of its own: its first one is followed
+            part.requests[:] = [sent for sent in part.requests if sent.body == part.requests[0].body]
+            for sent in part.requests:
+                sent.mark = part.scene.calls[0].ask.call
         whole.requests += part.requests
         whole.other_requests += part.other_requests
         whole.busy += part.busy
@@ -180,9 +184,6 @@ def _join(whole: PlayedScene, parts: list[PlayedScene]) -> None:
         whole.printed += part.printed
         whole.logged += part.logged
         whole.raised_at_end = whole.raised_at_end or part.raised_at_end
-        if "" in part.scene.programs:  # the requests of a command that knows nothing of marks
-            for sent in part.requests:
-                sent.mark = part.scene.calls[0].ask.call
     whole.began = min((part.began for part in parts), default=0.0)
     whole.ended = max((part.ended for part in parts), default=0.0)
     whole.requests.sort(key=lambda sent: sent.at)

@@ -1,7 +1,7 @@
 // A client in TypeScript with ten lines of glue. PLANTED=exit_code tells every exit code as 1.
 import { createInterface } from "node:readline";
 
-interface Ask { call: string; code: string; language: string; stdin: string | null; timeout: number }
+interface Ask { call: string; code: string; language: string; stdin: string | null; timeout: number; compile_timeout: number }
 interface Run { status: string; return_code: number | null; stdout: string | null; stderr: string | null }
 
 const pause = (seconds: number) => new Promise((done) => setTimeout(done, seconds * 1000));
@@ -29,10 +29,10 @@ function told(run: Run): object {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const ask: Ask = JSON.parse(line);
-  const body = { code: ask.code, language: ask.language, stdin: ask.stdin, run_timeout: ask.timeout };
+  const body = { code: ask.code, language: ask.language, stdin: ask.stdin, run_timeout: ask.timeout, compile_timeout: ask.compile_timeout };
   let result: object;
   try {
-    const answer = await post(body, ask.timeout + 10);
+    const answer = await post(body, ask.timeout + ask.compile_timeout);
     if (answer.status === "SandboxError") result = { raised: `SandboxError: ${answer.message}` };
     else if (answer.run_result) result = told(answer.run_result);
     else result = { text: `the compiler failed (${answer.compile_result.status}): ${answer.compile_result.stderr}` };

@@ -1,4 +1,4 @@
-"""A synchronous client of ``requests``. PLANTED=stripped drops the blanks around an output."""
+"""A synchronous client of ``requests``. PLANTED=cut drops the end of a long output."""
 
 import os
 import time
@@ -29,6 +29,6 @@ def told(answer):
         return f"compiler: {answer['compile_result']['status']}\n{answer['compile_result']['stderr']}"
     run = answer["run_result"]
     out = run["stdout"] or ""
-    if os.environ.get("PLANTED") == "stripped":
-        out = out.strip()
+    if os.environ.get("PLANTED") == "cut":
+        out = out[:1000]
     return f"stdout:\n{out}\nstderr:\n{run['stderr'] or ''}\n{run['status']}, code {run['return_code']}"
