@@ -221,6 +221,8 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         requests = [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests
     if not requests:
         said = f" It raised {told.raised}" if told.raised else f" It returned {told.text!r:.200}" if told.text else ""
+        if printed := getattr(client, "printed", "").strip():
+            said += f", and printed\n{printed[-1000:]}\n"
         ways = "as a parameter `url`, in the environment (SANDBOX_FUSION_URL, or --env NAME) or in a module's attribute"
         raise BadOption(
             f"{name}: a first call sent nothing to the address that it was given.{said}\n"

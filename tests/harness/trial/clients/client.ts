@@ -1,4 +1,4 @@
-// A client in TypeScript with ten lines of glue. PLANTED=exit_code tells every exit code as 1.
+// A client in TypeScript with ten lines of glue. PLANTED=first_character loses one.
 import { createInterface } from "node:readline";
 
 interface Ask { call: string; code: string; language: string; stdin: string | null; timeout: number; compile_timeout: number }
@@ -22,9 +22,9 @@ async function post(body: unknown, seconds: number): Promise<any> {
 }
 
 function told(run: Run): object {
-  const code = process.env.PLANTED === "exit_code" && run.return_code ? 1 : run.return_code;
-  const end = run.status === "TimeLimitExceeded" ? "timed out" : `exited with code ${code}`;
-  return { text: `${run.stdout ?? ""}\n--- stderr ---\n${run.stderr ?? ""}\n--- ${end} ---`, exit_code: code };
+  const end = run.status === "TimeLimitExceeded" ? "timed out" : `exited with code ${run.return_code}`;
+  const out = (run.stdout ?? "").slice(process.env.PLANTED === "first_character" ? 1 : 0);
+  return { text: `${out}\n--- stderr ---\n${run.stderr ?? ""}\n--- ${end} ---`, exit_code: run.return_code };
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
