@@ -19,6 +19,8 @@ from sfusion.harness.trial.sandbox import TrialSandbox
 
 _GRACE = 5.0
 """Seconds that a cancelled call, and the end of a client, get before they count as stuck."""
+_SETTLED = 2.0
+"""Seconds after the last call in which a sandbox learns that nobody waits for its answers any more."""
 _PAUSE = 0.001
 """Seconds between a call and the next, so that also in virtual time a request is seen to be of one of them."""
 _DEEPEST = 6
@@ -54,7 +56,7 @@ async def play_scene(
             task.cancel()
         await asyncio.wait([*tasks, events], timeout=_GRACE)
         if not late:
-            await asyncio.sleep(0)
+            await asyncio.sleep(_SETTLED * settings.scale)
             played.busy = sum(sandbox.ledger.in_flight for sandbox in sandboxes)
             played.connections_left = sum(sandbox.server.open_connections for sandbox in sandboxes)
         released = {one.ask.instance or one.ask.call for one in scene.calls if one.ask.last}

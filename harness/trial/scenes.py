@@ -14,7 +14,7 @@ from sfusion.harness.trial.client import TrialAsk
 from sfusion.harness.trial.plan import PlannedCall, SandboxEvent, Scene, TrialPlan
 from sfusion.harness.trial.record import Record
 
-DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 4
+DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 3
 LONGEST = 150_000
 """Characters of the longest output."""
 CONCURRENT = frozenset({"concurrent"})
@@ -64,6 +64,11 @@ class _Scene:
     def out(self, seconds: float = 0.0) -> ProgramTruth:
         """Return a program that prints a line of its own."""
         return ProgramTruth(f"{self.word('out')}\n", seconds=seconds * self.scale)
+
+    def rich(self, name: str) -> str:
+        """Return several lines of which every blank matters, the last without its end."""
+        a, b, c = (self.word(name, part) for part in "abc")
+        return f"  {a}\n\n    é漢字 🙂 {b}  \n\tend {c}"
 
     def add(
         self,
@@ -131,22 +136,21 @@ class _Maker:
         """Every way in which a program can end, with everything that a request can carry."""
         s = self.begin("programs")
         for _ in range(2):
-            a, b, c, e = (s.word(part) for part in "abce")
-            s.add("ok", ProgramTruth(f"  {a}\n\n    é漢字 🙂 {b}  \n\tend {c}"))
+            s.add("ok", ProgramTruth(s.rich("out")))
             s.add("ok_empty", ProgramTruth())
-            s.add("ok", ProgramTruth(f"{s.word('line')}\n"))
-            s.add("program_error", ProgramTruth(f"{a}{a[::-1]}\n", f"Traceback:\n  {e}", 2))
-            s.add("ok", ProgramTruth(s.word("out"), f"warning: {s.word('err')}\n"))
+            s.add("ok", s.out())
+            s.add("program_error", ProgramTruth(f"{s.rich('out')}\n", f"oops:\n{s.rich('err')}", 2))
+            s.add("ok", ProgramTruth(s.word("out"), f"warning: {s.rich('err')}\n"))
             s.add("program_error", ProgramTruth("", f"error {s.word('err')}\n", 3))
             s.add("program_error", ProgramTruth(f"{s.word('out')}\n", "", 137))
             s.add("program_error", ProgramTruth("", "", 3))
             s.add("program_error", ProgramTruth("", "", -9))
             s.add("program_error", ProgramTruth("", f"fatal {s.word('err')}", 1))
             s.add("ok", ProgramTruth("", f"note: {s.word('err')}\n"))
-            s.add("timeout", ProgramTruth(f"{s.word('out')}\nso far {s.word('more')}\n", ending="stopped"))
+            s.add("timeout", ProgramTruth(s.rich("out"), ending="stopped"))
             s.add("timeout", ProgramTruth("", ending="stopped"), timeout=3.0)
             s.add(
-                "compile_error", ProgramTruth("", f"main.cpp: {s.word('err')}\n", ending="not_compiled"), language="cpp"
+                "compile_error", ProgramTruth("", f"a.cpp:\n{s.rich('err')}\n", ending="not_compiled"), language="cpp"
             )
             s.add("compiled", ProgramTruth(s.word("out"), warnings=f"unused {s.word('w')}\n"), language="cpp")
             s.add("compiler_timeout", ProgramTruth(ending="compiler_stopped"), language="cpp")
@@ -235,20 +239,17 @@ class _Maker:
             slow = {"drip": {"bytes": 60, "every": self.seconds(0.5)}} if number % 5 == 1 else None
             s.add("ok", s.out((7.5, 6.0, 7.0, 5.0)[number % 4]), at=0.01 * number, in_turn=False, what=slow)
         s.add("ok", s.out(), at=100.0, in_turn=False)
-        return s.scene(needs=CONCURRENT | {"rate_limit"}, settings={"rate_limit": 3})
+        return s.scene(needs=CONCURRENT | {"rate_limit"})
 
     def backing_off(self) -> Scene:
-        """One permit: while a call waits for its next attempt, another may be made."""
+        """While as many calls as there are permits wait for their next attempt, others may be made."""
         s = self.begin("backing_off")
-        s.add(
-            "either",
-            s.out(),
-            what={"status": 429, "retry_after": self.seconds(6.0)},
-            first_attempts=1,
-        )
-        for number in range(2):
-            s.add("ok", s.out(1.0), at=0.5 + 0.1 * number, in_turn=False)
-        return s.scene(needs=CONCURRENT | {"rate_limit"}, settings={"rate_limit": 1})
+        refused = {"status": 429, "retry_after": self.seconds(6.0)}
+        for number in range(LIMIT + 2):
+            first = number < LIMIT
+            what = {"what": refused, "first_attempts": 1} if first else {}
+            s.add("either" if first else "ok", s.out(1.0), at=0.1 * number, in_turn=False, **what)
+        return s.scene(needs=CONCURRENT | {"rate_limit"})
 
     def together(self) -> Scene:
         """Calls at the same moment, some of which end together, in any order; some fail on their way."""
@@ -279,11 +280,11 @@ class _Maker:
             s.add("cancelled", s.out(0.5), cancel_after=after, cancel_steps=steps)
         s.add("cancelled", s.out(0.5), cancel_after=0.25)
         s.add("cancelled", s.out(0.5), what={"status": 503}, cancel_after=0.3)
-        for number in range(4):  # two permits: the last two of these wait for one
+        for number in range(LIMIT + 2):  # the last two of these wait for a permit
             s.add("cancelled", s.out(0.5), at=300.0 + 0.01 * number, in_turn=False, cancel_after=0.3)
-        for number in range(6):
+        for number in range(2 * LIMIT + 1):
             s.add("ok", s.out(0.5), at=320.0 + 0.01 * number, in_turn=False)
-        return s.scene(needs=CONCURRENT | {"cancel"}, settings={"rate_limit": 2}, horizon=self.seconds(1000.0))
+        return s.scene(needs=CONCURRENT | {"cancel"}, horizon=self.seconds(1000.0))
 
     def patience(self) -> Scene:
         """A program that uses its time is waited for; a sandbox that never answers is not."""
@@ -316,14 +317,14 @@ class _Maker:
     def clock(self) -> Scene:
         """The wall clock of the machine jumps by an hour, forwards and backwards, while calls run and wait."""
         s = self.begin("clock")
-        for number in range(4):
+        for number in range(LIMIT + 2):
             s.add("ok", s.out(3.0), at=0.1 * number, in_turn=False)
         s.add("ok", s.out(1.0), at=20.0, in_turn=False)
         events = [
             SandboxEvent(self.seconds(at), "clock_jump", seconds=by)
             for at, by in ((1, 3600), (4.5, -7200), (20.5, -3600))
         ]
-        return s.scene(needs=CONCURRENT, settings={"rate_limit": 2}, events=tuple(events))
+        return s.scene(needs=CONCURRENT, events=tuple(events))
 
     def idle(self) -> Scene:
         """Pauses after which a server has closed its idle connections; no limit is configured."""

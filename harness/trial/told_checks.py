@@ -257,13 +257,14 @@ def metrics_true(facts: TrialFacts) -> Findings:
             yield Wrong("shared", {"call": call.name, "field": "", "before": before, "after": after})
             continue
         fields, ended = call.told.fields, call.played.ended_at or 0.0
+        seen = not call.scene.scene.events  # what a sandbox that was down refused is not seen
         attempts = fields.get("attempts")
-        if isinstance(attempts, int) and call.end != "not_run" and not call.planned.ask.tests:
+        if seen and isinstance(attempts, int) and not call.planned.ask.tests:
             right = attempts == len(call.requests)
             about = {"call": call.name, "field": "attempts", "told": attempts, "sent": len(call.requests)}
             yield None if right else Wrong("attempts", about)
         true = {"total_s": ended - call.played.asked_at}
-        if len(call.requests) == 1 and not call.scene.scene.events:  # what a sandbox that was down refused is not seen
+        if seen and len(call.requests) == 1:
             true["permit_wait_s"] = call.requests[0].at - call.played.asked_at
         for name, seconds in true.items():
             told = _number(fields.get(name))
