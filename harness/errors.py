@@ -24,7 +24,8 @@
     ├── NoDump              there is no rollout dump at the path
     └── BadFilter           a filter of the viewer is malformed
     AssertionError
-    └── PromisesBroken      not every promise of a scenario held; raised by run_scenario and the pytest plugin
+    ├── PromisesBroken      not every promise of a scenario held; raised by run_scenario and the pytest plugin
+    └── ClientBroken        a trial found a client broken; raised by the fixture sandbox_trial
 
 Commands print the message and exit with the error's ``exit_code``: 2 (the input is wrong) unless noted above. Errors of
 the system (OSError) exit with 3; any other exception is a defect of sfusion and exits with 4.
@@ -158,6 +159,14 @@ class PromisesBroken(AssertionError):
         lines += [f"  {one.state}: {one.promise}: {one.sentence}" for one in result.verdicts if one.failed]
         lines += [f"  {text}" for text in (result.error, result.difference) if text]
         super().__init__("\n".join(lines))
+
+
+class ClientBroken(AssertionError):
+    """Raised when a trial found something broken. The message is its table; ``result`` is the TrialResult."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+        super().__init__(f"{result.name} is broken\n{result.table()}")
 
 
 DEFECT = 4

@@ -1,4 +1,4 @@
-"""The pytest plugin: scenario files as tests, fixtures for the fakes, for virtual time and for scenarios.
+"""The pytest plugin: scenario files as tests, fixtures for the fakes, virtual time, scenarios and trials of clients.
 
 It does nothing by itself: YAML files are collected only where the command line or the ini option ``sfusion_scenarios``
 names them, and heavy imports happen in the fixture that needs them.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sfusion.fakes.sglang import FakeSGLangServer
     from sfusion.harness.lab.runs import RunResult
     from sfusion.harness.real.targets import RealSandbox
+    from sfusion.harness.trial.trial import TrialResult
 
 _SCENARIO = re.compile(rb"^scenario[ \t]*:", re.MULTILINE)
 _MORE_OF_IT = re.compile(rb"^(promises|extends)[ \t]*:", re.MULTILINE)
@@ -204,3 +205,19 @@ def run_scenario() -> Callable[..., list[RunResult]]:
     from sfusion.harness.lab.runs import run_scenario
 
     return run_scenario
+
+
+@pytest.fixture
+def sandbox_trial() -> Callable[..., TrialResult]:
+    """``sandbox_trial(my_client.run)``: the trial of ``sfusion judge``, with its options; the failure is its table."""
+
+    def trial(target: Any = None, **options: Any) -> TrialResult:
+        from sfusion.harness.errors import ClientBroken
+        from sfusion.harness.trial.trial import judge
+
+        result = judge(target, **options)
+        if not result.ok:
+            raise ClientBroken(result)
+        return result
+
+    return trial

@@ -12,6 +12,7 @@ _FIRST_LINE = re.compile(r'"""``sfusion ([a-z ]+)``: (.+?)(?:""")?\n')
 _PANELS = {
     "lab": "Scenarios",
     "search": "Searching for failures",
+    "trial": "Judging a client",
     "studies": "Studies of runs and logs",
     "real": "A real sandbox",
     "rollouts": "Rollouts",

@@ -72,8 +72,9 @@ class RunOptions:
     world: Annotated[
         str | None,
         option(
-            "sim: virtual time, the default. ray: a real cluster, real time; the default with a real sandbox.",
-            "sim|ray",
+            "sim: virtual time, the default. wall: one process in real time, for tools with threads or blocking calls. "
+            "ray: a real cluster; the default with a real sandbox.",
+            "sim|wall|ray",
             WHERE,
         ),
     ] = None
@@ -117,19 +118,20 @@ class RunOptions:
             raise BadOption(f"--fake-on {self.fake_on}: no such place; {near(self.fake_on, _PLACES)}")
         if self.start_timeout is not None and not 0 < self.start_timeout < inf:
             raise BadOption(f"--start-timeout {self.start_timeout:g}: give a number of seconds above 0")
-        if world == "sim":
+        if world != "ray":
             if (self.fake_on, self.listen, self.start_timeout) != ("driver", "127.0.0.1", None):
                 raise BadOption("--fake-on, --listen and --start-timeout need --world ray")
             if self.ray_address is not None and self.on == "here":
                 raise BadOption("--ray-address names a Ray cluster; add --world ray or --on ray")
+        if world == "sim":
             return "sim"
         if self.twice:
             raise BadOption("--twice compares journals byte by byte, which works only in world sim")
         if self.schedule is not None:
             raise BadOption(f"--schedule needs --world sim: in world {world} the machines decide the order")
         if self.on != "here":
-            raise BadOption("--on spreads the runs of world sim; with --world ray leave it out")
-        return "ray"
+            raise BadOption(f"--on spreads the runs of world sim; with --world {world} leave it out")
+        return "ray" if world == "ray" else "wall"
 
 
 @command
@@ -148,7 +150,7 @@ def run(options: RunOptions) -> int:
     jobs = min(options.jobs or os.cpu_count() or 1, len(tasks))
     with (
         _player(options, world, tasks, targets) as player,
-        open_workers(jobs, options.on, options.ray_address if world == "sim" else None) as workers,
+        open_workers(jobs, options.on, None if world == "ray" else options.ray_address) as workers,
         RunReporter(text_stream(reports.json), len(tasks)) as shown,
     ):
         try:
@@ -195,7 +197,7 @@ def _player(
 
     Afterwards our own cluster is shut down and a given one is left as it was.
     """
-    if world == "sim":
+    if world != "ray":
         yield None
         return
     from sfusion.harness.lab.worlds.ray_cluster import open_cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
@@ -15,7 +15,7 @@ from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.runs.result import RunResult
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.library import JOURNAL
-from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.model import Scenario, World
 from sfusion.harness.lab.scenarios.reading import read_scenarios
 from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError
@@ -77,7 +77,7 @@ def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
     scenario = read_scenarios(folder / SCENARIO)[0]
     scenario = scenario.named_cell(journal.header["cell"])
     world = journal.header["world"]
-    if world not in scenario.worlds:
+    if world not in get_args(World) or scenario.not_for(world) is not None:
         raise JournalError(f"{folder / JOURNAL}:1: world {world!r} is not one of its scenario: {scenario.worlds}")
     return Task(scenario, world, folder / SCENARIO), journal, _read_verdicts(folder / VERDICT)
 

@@ -32,6 +32,10 @@ def play(task: Task) -> Journal:
         from sfusion.harness.lab.worlds import sim
 
         return sim.run(task.scenario)
+    if task.world == "wall":
+        from sfusion.harness.lab.worlds import wall
+
+        return wall.run(task.scenario)
     try:
         from sfusion.harness.lab.worlds import ray
     except ImportError as error:

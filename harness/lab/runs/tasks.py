@@ -82,8 +82,8 @@ def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False
     for task in tasks:
         if not matches(task.name):
             continue
-        if task.world not in task.scenario.worlds:
-            skipped[f"not for world {task.world}"] += 1
+        if (why := task.scenario.not_for(task.world)) is not None:
+            skipped[why] += 1
         elif real and (why := task.scenario.needs_fake) is not None:
             skipped[f"only for the fake sandbox: {why}"] += 1
         else:

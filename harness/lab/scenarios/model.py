@@ -34,7 +34,9 @@ from sfusion.harness.lab.scenarios.tools import (
 from sfusion_tools.errors import near
 from sfusion_tools.marked_yaml import Path_
 
-World = Literal["sim", "ray"]
+Listed = Literal["sim", "ray"]
+"""A world that a file lists."""
+World = Literal["sim", "wall", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _REPORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+)#([1-9][0-9]*)")
 
@@ -86,7 +88,7 @@ class Scenario(ScenarioPart):
         (), description="where this failure was reported: owner/repository#number, or several of them"
     )
     expected: Annotated[str, _REMARK] = Field("", description="what a good stack does; required with `incident`")
-    worlds: Annotated[list[World], NotHunted("hunts play in sim")] = Field(
+    worlds: Annotated[list[Listed], NotHunted("hunts play in sim")] = Field(
         ["sim"], min_length=1, description="where it can run: sim, ray"
     )
     seed: Annotated[int, Drawn(SEEDS), NotShrunk("another seed is another run")] = Field(
@@ -139,7 +141,7 @@ class Scenario(ScenarioPart):
 
     @field_validator("worlds")
     @classmethod
-    def _once(cls, value: list[World]) -> list[World]:
+    def _once(cls, value: list[Listed]) -> list[Listed]:
         if len(set(value)) != len(value):
             raise ValueError(f"each world may occur only once, found {value}")
         return value
@@ -279,6 +281,18 @@ class Scenario(ScenarioPart):
         if self.load is not None:
             return self.load.program
         return [one for turn in self.rollouts.turns for one in turn.programs] if self.rollouts is not None else []
+
+    def not_for(self, world: World) -> str | None:
+        """Return why this scenario cannot run in a world; None if it can. What runs in sim runs in wall, or nearly."""
+        if world != "wall":
+            return None if world in self.worlds else f"not for world {world}"
+        if "sim" not in self.worlds:
+            return "not for world wall: its file does not list sim"
+        if self.schedule is not None:
+            return "a schedule needs world sim"
+        if self.own_config is None and any(event.kind in ("kill", "cancel") for event in self.events):
+            return "a thread of another tool cannot be killed; world ray kills processes"
+        return None
 
     @property
     def needs_fake(self) -> str | None:

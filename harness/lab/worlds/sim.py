@@ -105,7 +105,7 @@ async def _run(
     recorder = Recorder(journal, asyncio.get_running_loop().time)
     with recorded_logs(recorder):
         async with AsyncExitStack() as stack:
-            backend = _SimBackend(scenario, recorder)
+            backend = SimBackend(scenario, recorder)
             await backend.start(stack, core, bounds)
             play = Play(scenario, backend)
             await play.run()
@@ -116,14 +116,17 @@ async def _run(
                 queue.is_over = True
 
 
-class _SimBackend(Backend):
+class SimBackend(Backend):
+    """A cluster in one process; ``start`` makes limiter and workers."""
+
     time_scale = 1.0
+    sandbox_class = FakeSandboxes
 
     def __init__(self, scenario: Scenario, recorder: Recorder) -> None:
         self._scenario = scenario
         self.recorder = recorder
         self.horizon = scenario.horizon
-        self.sandboxes = FakeSandboxes(scenario, recorder)
+        self.sandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
     async def start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
@@ -162,8 +165,13 @@ class _SimBackend(Backend):
         # From here on, everything ends only because the run is torn down.
         self.recorder.on = False
 
-    def closing_facts(self) -> dict[str, Any]:
+    @property
+    def observed(self) -> bool:
+        """Has a tool connected to a sandbox of ours, or tried to?"""
         loop = asyncio.get_running_loop()
-        if self._scenario.own_config is None and isinstance(loop, VirtualTimeLoop) and not loop.network.connects:
+        return not isinstance(loop, VirtualTimeLoop) or loop.network.connects > 0
+
+    def closing_facts(self) -> dict[str, Any]:
+        if self._scenario.own_config is None and not self.observed:
             self.recorder.note("world", "unobserved")
         return {}

@@ -1,0 +1,62 @@
+"""A clock that runs faster than the wall's: every wait of this process is shortened by one factor.
+
+Clocks (``time.time``, ``time.monotonic``, ``time.perf_counter``), ``time.sleep``, event loops, timeouts of sockets and
+waits of ``threading`` all use it, in every thread. What takes processor time or another process takes as long as ever,
+and so does what keeps a clock of its own (C libraries, ``datetime.now()``): such waits are not shortened.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+_CLOCKS = ("time", "monotonic", "perf_counter")
+_SELECTORS = ("SelectSelector", "PollSelector", "EpollSelector", "DevpollSelector", "KqueueSelector")
+
+
+@contextmanager
+def fast_clock(speed: float) -> Iterator[None]:
+    """Let time pass ``speed`` times as fast in this process."""
+    if speed == 1.0:
+        yield
+        return
+    sleep, settimeout, gettimeout = time.sleep, socket.socket.settimeout, socket.socket.gettimeout
+    with ExitStack() as stack:
+
+        def replace(owner: Any, name: str, made: Any) -> None:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, made)
+
+        for name in _CLOCKS:
+            replace(time, name, _faster(getattr(time, name), speed))
+        replace(time, "sleep", lambda seconds: sleep(seconds / speed))
+        for name in _SELECTORS:
+            if (found := getattr(selectors, name, None)) is not None:
+                replace(found, "select", _shorter(found.select, speed))
+        replace(threading.Condition, "wait", _shorter(threading.Condition.wait, speed))
+        replace(socket.socket, "settimeout", _shorter(settimeout, speed))
+
+        def timeout_of(sock: socket.socket) -> float | None:
+            return None if (seconds := gettimeout(sock)) is None else seconds * speed
+
+        replace(socket.socket, "gettimeout", timeout_of)
+        yield
+
+
+def _faster(clock: Callable[[], float], speed: float) -> Callable[[], float]:
+    began = clock()
+    return lambda: began + (clock() - began) * speed
+
+
+def _shorter(wait: Callable[..., Any], speed: float) -> Callable[..., Any]:
+    """Divide the first argument of a method; one that is missing or None waits for ever."""
+
+    def shorter(owner: Any, timeout: float | None = None) -> Any:
+        return wait(owner, timeout if timeout is None or timeout < 0 else timeout / speed)
+
+    return shorter

@@ -1,0 +1,103 @@
+"""World wall: a cluster in one process on a clock that keeps running, for tools that virtual time cannot play.
+
+Each sandbox is served by a thread of its own over real sockets, so a tool that blocks its event loop, or calls from
+threads, is answered all the same. Workers, limiter and kills are those of world sim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import AsyncExitStack
+
+from sfusion.harness.errors import WorldError
+from sfusion.harness.lab.journal import Event, Journal
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.fast_clock import fast_clock
+from sfusion.harness.lab.worlds.play import Play, note_stuck
+from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
+from sfusion.harness.lab.worlds.sim import SimBackend
+from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
+from sfusion_tools.limiter import LimiterCore
+from sfusion_tools.rollout import RolloutLimits
+
+SPEED = 5.0
+"""How many seconds of a scenario pass in one of ours, by default."""
+LONGEST_RUN = 300.0
+"""Hard cap on the seconds of load, even if the scenario's ``horizon`` is larger."""
+
+
+class _Journal(Journal):
+    """Events of other threads are added by the loop that plays."""
+
+    home: tuple[asyncio.AbstractEventLoop, int]
+
+    def add(self, event: Event) -> None:
+        loop, thread = self.home
+        if threading.get_ident() == thread:
+            super().add(event)
+        else:
+            loop.call_soon_threadsafe(super().add, event)
+
+
+class ThreadedSandboxes(FakeSandboxes):
+    """The fakes of a scenario, each in a thread of its own."""
+
+    async def start(self) -> list[str]:
+        for number, sandbox in enumerate(self._all, 1):
+            sandbox.__enter__()
+            self._recorder.alias(sandbox.url.removeprefix("http://"), f"sandbox-{number}")
+        return [sandbox.url for sandbox in self._all]
+
+    async def settle(self) -> None:
+        for sandbox in self._all:
+            await asyncio.to_thread(sandbox.metrics)  # answered by its loop, after everything that was ready there
+        await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        for sandbox in self._all:
+            await asyncio.to_thread(sandbox.__exit__)
+
+    @property
+    def connections(self) -> int:
+        return sum(sandbox.ledger.connections for sandbox in self._all)
+
+
+class _WallBackend(SimBackend):
+    sandbox_class = ThreadedSandboxes
+
+    def __init__(self, scenario: Scenario, recorder: Recorder) -> None:
+        super().__init__(scenario, recorder)
+        self.horizon = min(scenario.horizon, LONGEST_RUN)
+
+    @property
+    def observed(self) -> bool:
+        assert isinstance(self.sandboxes, ThreadedSandboxes)
+        return self.sandboxes.connections > 0
+
+
+def run(scenario: Scenario, *, speed: float = SPEED) -> Journal:
+    """Run one cell of a scenario and return its journal."""
+    journal = _Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="wall")
+    assert isinstance(journal, _Journal)
+    with fast_clock(speed):
+        try:
+            asyncio.run(_run(scenario, journal, bounds_of(scenario)))
+        except WorldError as error:
+            note_stuck(journal, error)
+    # Threads report late: an answer may be noted after what its receiver did.
+    return Journal(journal.header, sorted(journal.events, key=lambda event: event["at"]))
+
+
+async def _run(scenario: Scenario, journal: _Journal, bounds: RolloutLimits) -> None:
+    journal.home = asyncio.get_running_loop(), threading.get_ident()
+    recorder = Recorder(journal, time.monotonic)
+    with recorded_logs(recorder):
+        async with AsyncExitStack() as stack:
+            backend = _WallBackend(scenario, recorder)
+            await backend.start(stack, LimiterCore, bounds)
+            play = Play(scenario, backend)
+            await play.run()
+            await play.wind_up()

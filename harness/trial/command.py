@@ -1,0 +1,87 @@
+"""``sfusion judge``: judge any client of Sandbox Fusion: a function, a class, a reward function, a program.
+
+Plays one fixed plan of programs, faults and schedules with the client, in virtual time if possible, else on the wall
+clock in at most a minute, and compares what was sent, read and told with what really happened. TARGET is module:name,
+file.py:name or a tool config (YAML). A command gets programs as JSON lines on stdin and answers on stdout.
+
+Exit code 0 if nothing is broken but what the baseline accepts, 1 if something is, 2 if the input is wrong, 3 if the
+command is missing.
+
+Example: sfusion judge my_client:run --junit trial.xml
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument
+
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.json_answer import text_stream, write_json
+from sfusion.harness.commandline.options import WHERE, WRITTEN, Html, Json, Seed, Summary
+from sfusion.harness.errors import BadOption
+from sfusion_tools.errors import near
+
+_WORLDS = ("virtual", "wall")
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The options of the command."""
+
+    target: Annotated[list[str], Argument(metavar="TARGET | -- COMMAND", help="What to judge.")]
+    env: Annotated[
+        str | None, option("Environment variable that holds the address (default SANDBOX_FUSION_URL).", "NAME")
+    ] = None
+    attribute: Annotated[str | None, option("Attribute of the target's module that holds the address.", "NAME")] = None
+    keyword: Annotated[
+        str, option("Only scenes of the plan whose names match, as with pytest's -k.", "EXPRESSION", names="-k")
+    ] = ""
+    seed: Seed = 0
+    world: Annotated[
+        str | None, option("Clock to use; by default virtual time if possible.", "virtual|wall", WHERE)
+    ] = None
+    baseline: Annotated[Path | None, option("File of accepted findings and wordings; others fail.")] = None
+    accept: Annotated[bool, option("Write what is found now to the file of --baseline.")] = False
+    html: Html = None
+    junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
+    summary: Summary = None
+    json: Json = None
+
+
+@command
+def judge(options: JudgeOptions) -> int:
+    from sfusion.harness.reports.files import check_file
+    from sfusion.harness.terminal import printable
+    from sfusion.harness.trial.reporting import write_reports
+    from sfusion.harness.trial.trial import judge, write_baseline
+
+    world = options.world
+    if world is not None and world not in _WORLDS:
+        raise BadOption(f"--world {world}: no such clock; {near(world, _WORLDS)}")
+    if options.accept and options.baseline is None:
+        raise BadOption("--accept writes the file of --baseline; give both")
+    for name in ("html", "junit", "summary"):
+        check_file(f"--{name}", getattr(options, name))
+    first = options.target[0]
+    is_target = len(options.target) == 1 and (":" in first or first.endswith((".yaml", ".yml")))
+    result = judge(
+        first if is_target else None,
+        command=() if is_target else options.target,
+        env=options.env,
+        attribute=options.attribute,
+        world=None if world is None else "wall" if world == "wall" else "virtual",
+        seed=options.seed,
+        scenes=options.keyword,
+        baseline=None if options.accept else options.baseline,
+    )
+    typer.echo(printable(result.table(), keep="\n"), file=text_stream(options.json))
+    write_reports(result, html=options.html, junit=options.junit, summary=options.summary)
+    write_json(options.json, result.as_dict())
+    if options.accept and options.baseline is not None:
+        write_baseline(options.baseline, result)
+        return 0
+    return 0 if result.ok else 1

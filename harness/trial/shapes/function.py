@@ -1,0 +1,195 @@
+"""Functions and methods as clients: synchronous ones run in threads, the address comes as they take it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from sfusion.harness.errors import BadOption
+from sfusion.harness.trial.client import Settings, Told, TrialAsk
+from sfusion.harness.trial.shapes.parameters import (
+    ROUTE,
+    SOFT,
+    WIRE,
+    Parameters,
+    call_values,
+    request_takes,
+    seen_in,
+    settings_values,
+)
+from sfusion.harness.trial.shapes.results import raised, told_of
+from sfusion_tools.errors import near
+
+PLACEHOLDER = "http://sandbox.invalid:8080"
+"""Stands for the address while a module is imported that reads it from the environment."""
+_HOST = re.compile(r"^[a-z]+://[^/]+")
+_METHODS = ("run", "run_code", "execute", "__call__")
+_CONFIGURED = ("headers", "rate_limit", "deadline", "compile_timeout", "memory")
+
+
+class Surroundings:
+    """Environment variables and module attributes that hold the address."""
+
+    def __init__(self, variables: tuple[str, ...], module: ModuleType | None, attributes: tuple[str, ...] = ()) -> None:
+        self._variables = variables
+        self._module = module
+        self._templates = {name: value for name, value in vars(module).items() if _holds_place(value)} if module else {}
+        for name in attributes:
+            value = getattr(module, name, None)
+            if not isinstance(value, str):
+                known = [key for key, one in vars(module).items() if isinstance(one, str) and key[0] != "_"]
+                raise BadOption(f"--attribute {name}: {module} has no string {name!r}; {near(name, known)}")
+            self._templates[name] = _HOST.sub(PLACEHOLDER, value) or PLACEHOLDER
+        self._before: dict[str, str | None] = {}
+
+    def set(self, address: str) -> None:
+        self._before = self._before or {name: os.environ.get(name) for name in self._variables}
+        os.environ.update(dict.fromkeys(self._variables, address))
+        for name, template in self._templates.items():
+            setattr(self._module, name, template.replace(PLACEHOLDER, address))
+
+    def restore(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before = {}
+
+
+def _holds_place(value: Any) -> bool:
+    return isinstance(value, str) and PLACEHOLDER in value
+
+
+class FunctionClient:
+    """A function, a method of an object, or a class of which each scene gets an object."""
+
+    learned = ("route", "takes")
+
+    def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
+        self.where = where
+        self._class = target if isinstance(target, type) else None
+        self._target = target
+        self._surroundings = surroundings
+        name = next((one for one in _METHODS if callable(getattr(target, one, None))), "")
+        if self._class is not None:
+            self._made_with = Parameters.of(target, f"{where}()")
+            self.function: Callable[..., Any] = getattr(target, name)
+            self.parameters = Parameters.of(self.function, f"{where}.{name}")
+            self._method = name
+        else:
+            self._made_with = Parameters(where, {})
+            self.function = target if inspect.isroutine(target) else getattr(target, name)
+            self.parameters = Parameters.of(self.function, where)
+            self._method = ""
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.function))
+        roles = {**self._made_with.roles, **self.parameters.roles}
+        self.is_reward = "tests" in roles
+        self.own_address = "url" in roles
+        self.route = ROUTE if _wants_route(roles.get("url")) else ""
+        self.takes = self._takes(roles)
+        self._settings: Settings
+        self._object: Any = None
+
+    def _takes(self, roles: Mapping[str, inspect.Parameter]) -> frozenset[str]:
+        takes = {role for role in (*WIRE, *_CONFIGURED) if role in roles} | {"concurrent"}
+        if "request" in roles:
+            takes |= request_takes(roles["request"])
+        if self.is_reward:
+            return frozenset(takes - {"stdin", "files"} | {"tests", "reward", "raises"})
+        if "timeout" in takes:
+            takes.add("default_timeout")
+            if "timeout" not in self.parameters.roles and "request" not in roles:
+                takes.discard("timeout")
+        return frozenset(takes | {"code", "text", "raises"} | ({"cancel"} if self.is_async else set()))
+
+    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
+        """Take back what a first call did not show: meanings that soft names may have, fields that did not come."""
+        roles = {**self._made_with.roles, **self.parameters.roles}
+        soft = {role for role, one in roles.items() if one.name.lower() in SOFT and role in WIRE}
+        unseen = soft - seen_in(sent, asked)
+        if "timeout" in unseen:
+            unseen.add("default_timeout")
+        shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
+        shown |= {"outcome"} if "outcome" in told.fields else set()
+        shown |= {"reward"} if told.reward is not None else set()
+        self.takes = self.takes - unseen | shown
+
+    async def begin(self, settings: Settings) -> None:
+        self._settings = settings
+        self._surroundings.set(settings.urls[0] + self.route)
+        if self._class is not None:
+            args, kwargs = self._made_with.bind(settings_values(settings, self._made_with, self.route))
+            self._object = self._class(*args, **kwargs)
+            if hasattr(self._object, "__aenter__"):
+                self._object = await self._object.__aenter__()
+
+    async def call(self, ask: TrialAsk) -> Told:
+        function = self.function if self._class is None else getattr(self._object, self._method)
+        if self.is_reward and not ask.tests:
+            ask = replace(ask, tests=(("", ask.truth),))
+        args, kwargs = self.parameters.bind(call_values(ask, self._settings, self.parameters, self.route))
+        try:
+            if self.is_async:
+                result = function(*args, **kwargs)
+            else:
+                result = await _in_thread(lambda: function(*args, **kwargs))
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as error:
+            return raised(error)
+        return told_of(result)
+
+    async def end(self) -> None:
+        self._surroundings.restore()
+        one, self._object = self._object, None
+        if hasattr(one, "__aexit__"):
+            await one.__aexit__(None, None, None)
+            return
+        close = next((getattr(one, name) for name in ("aclose", "close") if hasattr(one, name)), None)
+        if close is not None:
+            with suppress(TypeError):
+                result = close()
+                if inspect.isawaitable(result):
+                    await result
+
+    def inside(self) -> Any:
+        return None
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    """Call a function in a thread that nobody waits for at the end: it may be stuck for good."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def deliver(result: Any, error: Exception | None) -> None:
+        if not answer.done():
+            answer.set_exception(error) if error is not None else answer.set_result(result)
+
+    def call() -> None:
+        result, failed = None, None
+        try:
+            result = work()
+        except Exception as error:
+            failed = error
+        with suppress(RuntimeError):  # the scene is over, and its loop closed
+            loop.call_soon_threadsafe(deliver, result, failed)
+
+    threading.Thread(target=call, name="client", daemon=True).start()
+    return await answer
+
+
+def _wants_route(one: inspect.Parameter | None) -> bool:
+    """Say whether an address probably includes the route; the first call shows whether that is so."""
+    if one is None:
+        return False
+    default = one.default if isinstance(one.default, str) else ""
+    return default.rstrip("/").endswith(ROUTE) or one.name.lower().strip("_") == "sandbox_fusion_url"

@@ -1,0 +1,182 @@
+"""What a function is called with: its parameters, known by their names."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sfusion.harness.errors import BadOption
+from sfusion.harness.trial.client import Settings, TrialAsk
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "code": ("code", "program", "source", "source_code", "script", "snippet", "code_str", "code_string", "python_code"),
+    "solution": ("solution", "solution_str", "completion", "response", "answer", "generation"),
+    "tests": ("tests", "test_cases", "testcases", "in_outs", "ground_truth"),
+    "url": (
+        *("url", "endpoint", "base_url", "api_url", "sandbox_url", "sandbox_fusion_url", "sandbox_endpoint", "address"),
+        *("server", "server_url", "host", "urls", "endpoints"),
+    ),
+    "language": ("language", "lang"),
+    "stdin": ("stdin", "std_in", "stdin_data", "input", "input_data"),
+    "files": ("files",),
+    "timeout": ("timeout", "run_timeout", "time_limit", "timeout_s", "timeout_seconds", "default_timeout"),
+    "compile_timeout": ("compile_timeout",),
+    "memory": ("memory_limit_mb", "memory_limit", "memory_mb"),
+    "headers": ("headers", "extra_headers"),
+    "rate_limit": ("rate_limit", "max_concurrency", "max_concurrent", "concurrency", "max_in_flight"),
+    "deadline": ("deadline", "total_timeout"),
+    "request": ("request", "req", "payload", "body"),
+    "ignored": ("data_source", "concurrent_semaphore", "extra_info"),
+}
+"""The names by which each meaning is known; the case of letters does not matter."""
+_ROLE = {name: role for role, names in NAMES.items() for name in names}
+SOFT = ("timeout", "time_limit", "timeout_s", "timeout_seconds", "input", "memory_limit")
+"""Names that may mean something else (the timeout of a connection): what they carry is judged only if it is sent."""
+WIRE = {
+    "language": "language",
+    "stdin": "stdin",
+    "files": "files",
+    "timeout": "run_timeout",
+    "compile_timeout": "compile_timeout",
+    "memory": "memory_limit_MB",
+}
+"""The field of a request for each meaning that has one."""
+ROUTE = "/run_code"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of a function or of a constructor, by their meaning."""
+
+    where: str
+    """What they belong to, for errors."""
+    roles: Mapping[str, inspect.Parameter]
+    variadic: bool = False
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], where: str) -> Parameters:
+        """Read a signature; raise BadOption for required parameters of unknown meaning."""
+        roles: dict[str, inspect.Parameter] = {}
+        strange, variadic = [], False
+        for one in _signature(function).parameters.values():
+            if one.name == "self":  # of a method that is not bound yet
+                continue
+            if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+                variadic = True
+            elif (role := _ROLE.get(one.name.lower().strip("_"))) is not None and role not in roles:
+                roles[role] = one
+            elif one.default is one.empty:
+                strange.append(one.name)
+        if strange:
+            known = ", ".join(names[0] for role, names in NAMES.items() if role != "ignored")
+            them = " and ".join(f"`{name}`" for name in strange)
+            raise BadOption(
+                f"{where}: it is not known what to pass for {them}. Parameters are known by name "
+                f"({known}). Give the others defaults, or judge a function of yours that calls it"
+            )
+        return cls(where, roles, variadic)
+
+    def bind(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments. Meanings without a value keep their default, or are None."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for role, one in self.roles.items():
+            value = values.get(role)
+            if value is None and one.default is not one.empty:
+                continue
+            if one.kind is one.POSITIONAL_ONLY:
+                args.append(value)
+            else:
+                kwargs[one.name] = value
+        return args, kwargs
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function, eval_str=True)
+    except (NameError, SyntaxError, TypeError):  # annotations for type checkers only
+        return inspect.signature(function)
+
+
+def settings_values(settings: Settings, parameters: Parameters, route: str) -> dict[str, Any]:
+    """Return what parameters get from the settings; ``route`` is what is added to addresses."""
+    one = parameters.roles.get("url")
+    several = one is not None and one.name.lower().strip("_") in ("urls", "endpoints")
+    return {
+        "url": [base + route for base in settings.urls] if several else settings.urls[0] + route,
+        "timeout": settings.default_timeout,
+        "compile_timeout": settings.compile_timeout,
+        "memory": settings.memory_limit_mb,
+        "headers": dict(settings.headers) or None,
+        "rate_limit": settings.rate_limit,
+        "deadline": settings.deadline,
+    }
+
+
+def call_values(ask: TrialAsk, settings: Settings, parameters: Parameters, route: str) -> dict[str, Any]:
+    """Return what parameters get for a call, settings included."""
+    values = settings_values(settings, parameters, route)
+    values |= {"code": ask.code, "solution": ask.code, "language": ask.language, "stdin": ask.stdin}
+    values["files"] = encoded_files(ask) or None
+    if ask.timeout is not None:
+        values["timeout"] = ask.timeout
+    if "tests" in parameters.roles:
+        values["tests"] = _tests(ask, parameters.roles["tests"])
+    if "request" in parameters.roles:
+        values["request"] = _request(parameters.roles["request"], ask, settings)
+    return values
+
+
+def encoded_files(ask: TrialAsk) -> dict[str, str]:
+    return {name: base64.b64encode(content).decode() for name, content in ask.files.items()}
+
+
+def request_fields(ask: TrialAsk, settings: Settings) -> dict[str, Any]:
+    """Return the fields of a request as the server takes them."""
+    fields: dict[str, Any] = {"code": ask.code, "language": ask.language}
+    fields["run_timeout"] = settings.default_timeout if ask.timeout is None else ask.timeout
+    given = {
+        "stdin": ask.stdin,
+        "files": encoded_files(ask) or None,
+        "compile_timeout": settings.compile_timeout,
+        "memory_limit_MB": settings.memory_limit_mb,
+    }
+    return fields | {name: value for name, value in given.items() if value is not None}
+
+
+def seen_in(sent: Mapping[str, Any], asked: Mapping[str, Any]) -> set[str]:
+    """Return which meanings were sent as they were asked for."""
+    return {meaning for meaning, name in WIRE.items() if name in asked and sent.get(name) == asked[name]}
+
+
+def _request(one: inspect.Parameter, ask: TrialAsk, settings: Settings) -> Any:
+    """Make the request object of an SDK: its class is the annotation; a dict without one."""
+    fields, kind = request_fields(ask, settings), one.annotation
+    if not isinstance(kind, type) or issubclass(kind, dict):
+        return fields
+    return kind(**{name: value for name, value in fields.items() if name in _fields_of(kind)})
+
+
+def _fields_of(kind: type) -> Collection[str]:
+    """Return the names that a request class is made with: a pydantic model of any version, or any other class."""
+    return getattr(kind, "model_fields", None) or getattr(kind, "__fields__", None) or _signature(kind).parameters
+
+
+def request_takes(one: inspect.Parameter) -> set[str]:
+    """Return which meanings a request object carries."""
+    kind = one.annotation
+    if not isinstance(kind, type) or issubclass(kind, dict):
+        return set(WIRE)
+    return {role for role, name in WIRE.items() if name in _fields_of(kind)}
+
+
+def _tests(ask: TrialAsk, one: inspect.Parameter) -> Any:
+    """Return the tests as verl's rewards take them: inputs and outputs; as JSON where they are a ground truth."""
+    tests = {"inputs": [given for given, _ in ask.tests], "outputs": [wanted for _, wanted in ask.tests]}
+    if one.annotation in (list, "list") or str(one.annotation).startswith("list["):
+        return [{"input": given, "output": wanted} for given, wanted in ask.tests]
+    return json.dumps(tests) if one.name == "ground_truth" or one.annotation in (str, "str") else tests

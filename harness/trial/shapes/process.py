@@ -1,0 +1,199 @@
+"""A command as a client: programs go to its stdin, results come from its stdout, one JSON object per line.
+
+    → {"call": "c1", "code": "print(1)", "language": "python", "stdin": null, "files": {}, "timeout": 8.0, …}
+    ← {"call": "c1", "text": "1\\n"}
+
+The address is in an environment variable, and replaces ``{url}`` in the arguments. A command may begin with a line
+``{"takes": ["language", "stdin", "concurrent"]}`` that says what it carries; without one, first calls show it. A
+command that does not answer lines is started once per call, and judged by its requests alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from sfusion.harness.errors import MissingWorld
+from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
+from sfusion.harness.trial.shapes.parameters import encoded_files, seen_in
+from sfusion.harness.trial.shapes.results import told_of
+
+SETTINGS = "SFUSION_SETTINGS"
+"""The variable with all settings as JSON, for commands that take more than the address."""
+WARM_UP = "warm-up"
+"""A call that is not part of the plan."""
+_LONGEST_LINE = 64 * 1024 * 1024
+_LEAVING = 2.0
+"""Seconds that a command has to exit when its stdin is closed."""
+
+
+class ProcessClient:
+    """One process for each scene; for each call if it does not speak the protocol."""
+
+    own_address = True
+    learned = ("route", "takes", "speaks")
+    route = ""
+
+    def __init__(self, command: Sequence[str], variable: str) -> None:
+        self._command = command
+        self._variable = variable
+        self._process: Process | None = None
+        self._reading: list[asyncio.Task[None]] = []
+        self._waiting: dict[str, asyncio.Future[Told]] = {}
+        self._turn = asyncio.Lock()
+        self._stated: frozenset[str] | None = None
+        self._settings: Settings
+        self.speaks = True
+        """It answers lines."""
+        self.printed = ""
+        """Its stderr, and what it writes to stdout beside results."""
+        self.takes: frozenset[str] = frozenset({"code", "text", "raises"})
+
+    def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
+        """Note what a first call showed: whether it answers lines, and what of a program reaches the sandbox."""
+        if told.raised is not None and told.raised.startswith(_SILENT):
+            self.speaks, self.takes = False, frozenset()
+            return
+        seen = seen_in(sent, asked) | ({"default_timeout"} if "timeout" in seen_in(sent, asked) else set())
+        stated = told.fields.get("takes")
+        shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
+        shown |= {"reward"} if told.reward is not None else set()
+        self.takes = frozenset({"code", "text", "raises"} | shown | (set(stated) if stated is not None else seen))
+
+    async def begin(self, settings: Settings) -> None:
+        self._settings = settings
+        if self.speaks:
+            await self._start(PIPE)
+            # Its start takes time that is no part of any call.
+            await self._asked(TrialAsk(WARM_UP, f"# sfusion:call={WARM_UP}\nprint()\n"))
+
+    async def _start(self, stdin: int) -> Process:
+        address = self._settings.urls[0] + self.route
+        env = {**os.environ, self._variable: address, SETTINGS: json.dumps(asdict(self._settings))}
+        command = [part.replace("{url}", address) for part in self._command]
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *command, stdin=stdin, stdout=PIPE, stderr=PIPE, env=env, limit=_LONGEST_LINE, start_new_session=True
+            )
+        except OSError as error:
+            raise MissingWorld(f"{command[0]}: {error.strerror}") from None
+        self._reading = [asyncio.ensure_future(self._results(process)), asyncio.ensure_future(self._errors(process))]
+        return process
+
+    async def _results(self, process: Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            found = _parsed(line)
+            call = found.pop("call", None) if found else None
+            if call is None and found and "text" in found and len(self._waiting) == 1:
+                call = next(iter(self._waiting))
+            if found and "takes" in found and call is None:
+                self._stated = frozenset(map(str, found["takes"]))
+            elif found and call in self._waiting:
+                self._answered(call, found)
+            else:
+                self.printed += line.decode("utf-8", "replace")
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(Told(raised=f"{_SILENT} exited with code {await process.wait()}"))
+
+    def _answered(self, call: str, found: dict[str, Any]) -> None:
+        error = found.pop("raised", None) or found.pop("error", None) if not found.get("text") else None
+        told = told_of(found)
+        fields = {name: value for name, value in told.fields.items() if name != "text"}
+        if self._stated is not None:
+            fields["takes"] = sorted(self._stated)
+        self._waiting[call].set_result(Told(told.text, fields, told.reward, None if error is None else str(error)))
+
+    async def _errors(self, process: Process) -> None:
+        assert process.stderr is not None
+        async for line in process.stderr:
+            self.printed += line.decode("utf-8", "replace")
+
+    async def call(self, ask: TrialAsk) -> Told:
+        if not self.speaks:
+            async with self._turn:
+                return await self._alone()
+        if "concurrent" in self.takes:
+            return await self._asked(ask)
+        async with self._turn:
+            return await self._asked(ask)
+
+    async def _asked(self, ask: TrialAsk) -> Told:
+        process = self._process
+        if process is None or process.returncode is not None:  # it ended with the call before
+            await self.end()
+            process = await self._start(PIPE)
+        assert process.stdin is not None
+        settings = self._settings
+        line: dict[str, Any] = {"call": ask.call, "code": ask.code, "language": ask.language, "stdin": ask.stdin}
+        line |= {
+            "files": encoded_files(ask),
+            "timeout": settings.default_timeout if ask.timeout is None else ask.timeout,
+        }
+        line |= {"compile_timeout": settings.compile_timeout, "memory_limit_mb": settings.memory_limit_mb}
+        if ask.tests:
+            line["tests"] = [list(one) for one in ask.tests]
+        if ask.arguments is not UNSET:
+            line["arguments"] = ask.arguments
+        answer: asyncio.Future[Told]
+        self._waiting[ask.call] = answer = asyncio.get_running_loop().create_future()
+        try:
+            process.stdin.write(json.dumps(line).encode() + b"\n")
+            await process.stdin.drain()
+            return await answer
+        except ConnectionError:
+            return Told(raised=f"{_SILENT} exited with code {await process.wait()}")
+        except asyncio.CancelledError:
+            _kill(process)  # it may be stuck, and would answer the next call with this one
+            raise
+        finally:
+            del self._waiting[ask.call]
+
+    async def _alone(self) -> Told:
+        """Let the command make the calls that it makes by itself."""
+        process = await self._start(DEVNULL)
+        try:
+            await asyncio.gather(*self._reading)
+            return Told(fields={"exit_status": await process.wait()})
+        finally:
+            await self.end()
+
+    async def end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _LEAVING if process.stdin is not None else 0.0)
+        _kill(process)
+        await process.wait()
+        await asyncio.wait(self._reading, timeout=_LEAVING)
+
+    def inside(self) -> Any:
+        return None
+
+
+_SILENT = "the command"
+
+
+def _kill(process: Process) -> None:
+    """Kill a process with all that it has started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,103 @@
+"""What came back from a client, whatever its type, as text and named fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+from sfusion.harness.trial.client import Told
+
+_REWARDS = ("reward", "score")
+
+
+def told_of(value: Any) -> Told:
+    """Read a result: a string is the text; of anything else every field, in order, with strings as they are."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if value is None or isinstance(value, str):
+        return Told(value or "")
+    if _is_number(value):
+        return Told(reward=float(value))
+    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], Mapping):
+        return _of_tool(*value)
+    if isinstance(value, tuple) and len(value) == 2 and _is_number(value[0]) and not hasattr(value, "_fields"):
+        # A reward with its details.
+        return Told(text=_written(value[1]), fields=_fields(value[1]), reward=float(value[0]))
+    fields = _fields(value)
+    text = fields.get("text")
+    reward = next((fields[name] for name in _REWARDS if _is_number(fields.get(name))), None)
+    return Told(text if isinstance(text, str) else _written(value), fields, None if reward is None else float(reward))
+
+
+def _of_tool(response: Any, reward: Any, metrics: Mapping[str, Any]) -> Told:
+    text = response if isinstance(response, str) else getattr(response, "text", None)
+    if text is None and isinstance(response, Mapping):
+        text = response.get("text")
+    # The very mapping: whether it changes later is part of the trial.
+    return Told(text or "", metrics, float(reward) if _is_number(reward) else None)
+
+
+def raised(error: BaseException) -> Told:
+    return Told(raised=f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _parts(value: Any) -> Mapping[str, Any] | None:
+    """Return the parts of a structured value by name; None if it has none."""
+    if isinstance(value, Enum):
+        return None
+    if isinstance(value, Mapping):
+        return {str(name): part for name, part in value.items()}
+    if hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    if isinstance(value, list | tuple):
+        return {str(number): part for number, part in enumerate(value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    if hasattr(value, "__dict__") and not isinstance(value, type | BaseException):
+        return {name: part for name, part in vars(value).items() if not name.startswith("_")}
+    return None
+
+
+def _leaves(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[tuple[str, ...], Any]]:
+    parts = _parts(value) if depth < 6 else None
+    if parts is None:
+        yield path, value.value if isinstance(value, Enum) else value
+        return
+    for name, part in parts.items():
+        yield from _leaves(part, (*path, name), depth + 1)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return all leaves by their last name where that is clear, else by their path; the compiler's have their path.
+
+    The ``status`` of a server's answer is left out: its parts have their own.
+    """
+    leaves = [(path, leaf) for path, leaf in _leaves(value) if path]
+    names = Counter(path[-1] for path, _ in leaves if not _of_compiler(path))
+    parts = any(len(path) > 1 for path, _ in leaves)
+    short = {path for path, _ in leaves if names[path[-1]] == 1 and not _of_compiler(path)}
+    return {
+        path[-1] if path in short else ".".join(path): leaf for path, leaf in leaves if path != ("status",) or not parts
+    }
+
+
+def _of_compiler(path: tuple[str, ...]) -> bool:
+    return any(part.startswith("compile") for part in path[:-1])
+
+
+def _written(value: Any) -> str:
+    """Return every leaf on lines of its own. Durations are left out: they differ from call to call."""
+    lines = []
+    for path, leaf in _leaves(value):
+        if isinstance(leaf, float) or (_is_number(leaf) and "time" in path[-1]):
+            continue
+        name = ".".join(path)
+        lines.append(f"{name}:\n{leaf}" if isinstance(leaf, str) and leaf else f"{name}: {leaf}")
+    return "\n".join(lines)

@@ -1,0 +1,272 @@
+"""Which shape a target has: found by looking at it, and by a first call to a server that accepts everything."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sfusion.fakes.sandbox.body import render
+from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer
+from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
+from sfusion.fakes.wire.served import Served
+from sfusion.harness.errors import BadOption
+from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
+from sfusion.harness.trial.shapes.function import PLACEHOLDER, FunctionClient, Surroundings
+from sfusion.harness.trial.shapes.parameters import ROUTE, request_fields
+from sfusion.harness.trial.shapes.process import WARM_UP, ProcessClient
+from sfusion.harness.trial.shapes.tool import ToolClient, is_tool, missing_methods
+from sfusion_tools.errors import near
+from sfusion_tools.tool_registry import read_entries
+
+VARIABLES = ("SANDBOX_FUSION_URL", "SANDBOX_FUSION_ENDPOINT", "SANDBOX_URL")
+"""Environment variables in which clients look for the address."""
+_PATIENCE = 30.0
+"""Seconds for the first call."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A target that can be played."""
+
+    name: str
+    """As the user gave it."""
+    about: str
+    """What it is, in a few words."""
+    make: Callable[[], TrialClient]
+    """Makes a client for one scene."""
+    takes: frozenset[str]
+    wall: str = ""
+    """Why virtual time cannot play it; empty if it may."""
+    child: bool = False
+    """It is another process, whose waits cannot be shortened."""
+    divide: bool = False
+    """Several clients may be there at a time: each gets its own address."""
+
+
+def shape_of(
+    target: Any, *, env: str | None = None, attribute: str | None = None, command: tuple[str, ...] = ()
+) -> Shape:
+    """Find the shape of a target: an object, ``module:name``, ``file.py:name``, a tool config or a command.
+
+    Raises BadOption for what cannot be judged, before anything is played.
+    """
+    if command:
+        name = " ".join(command)
+        return _probed(name, lambda: ProcessClient(command, env or VARIABLES[0]), "a command", "it is another process")
+    variables = (env,) if env else VARIABLES
+    name, module = str(target), None
+    if isinstance(target, str):
+        if target.endswith((".yaml", ".yml")):
+            return _of_config(Path(target))
+        with _placeholders(variables):
+            module, target = _loaded(target)
+    else:
+        module = sys.modules.get(getattr(target, "__module__", "") or "")
+        name = getattr(target, "__qualname__", type(target).__name__)
+    if isinstance(target, type) and issubclass(target, Adapter):
+        return Shape(name, "an adapter", target, frozenset(target.takes))
+    if isinstance(target, type) and (lacking := missing_methods(target)):
+        raise BadOption(f"{name} looks like a tool of verl's, but has no {', '.join(f'{one}()' for one in lacking)}")
+    if isinstance(target, type) and is_tool(target):
+        entry = {"class_name": f"{target.__module__}.{target.__qualname__}", "config": {}}
+        return _probed(name, lambda: ToolClient(entry, name), "a tool class with verl's interface")
+    surroundings = Surroundings(variables, module, (attribute,) if attribute else ())
+    first = FunctionClient(target, name, surroundings)
+    kind = "a reward function" if first.is_reward else "a class" if isinstance(target, type) else "a function"
+    how = "asynchronous" if first.is_async else "synchronous, called in threads"
+    why = "" if first.is_async else "it is synchronous"
+    return _probed(name, lambda: FunctionClient(target, name, surroundings), f"{kind}, {how}", why)
+
+
+class Adapter:
+    """Base of adapters that users write: ``call`` is all that is needed."""
+
+    takes: Collection[str] = ("code", "text")
+    """Keys of ``client.TAKES``."""
+    settings: Settings
+
+    async def begin(self, settings: Settings) -> None:
+        self.settings = settings
+
+    async def call(self, ask: TrialAsk) -> Told:
+        raise NotImplementedError
+
+    async def end(self) -> None:
+        """Close what ``begin`` opened."""
+
+    def inside(self) -> Any:
+        return None
+
+
+def _of_config(path: Path) -> Shape:
+    entries = read_entries(path)
+    if not entries:
+        raise BadOption(f"{path}: `tools` is empty; a trial judges its first tool")
+    sys.path.append(str(path.resolve().parent))
+    return _probed(
+        str(path), lambda: ToolClient(entries[0], str(path)), f"the tool {entries[0]['class_name']} of a tool config"
+    )
+
+
+# -- loading --
+
+
+@contextmanager
+def _placeholders(variables: tuple[str, ...]) -> Iterator[None]:
+    """Let a module that reads its address when it is imported read one that can be recognised later."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(dict.fromkeys(variables, PLACEHOLDER))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _loaded(text: str) -> tuple[ModuleType, Any]:
+    """Import ``module:name`` or ``path/file.py:name``."""
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not name:
+        raise BadOption(
+            f"{text}: give a function or class as module:name or file.py:name, a tool config (.yaml), or a command "
+            "after --"
+        )
+    try:
+        module = _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
+    except BadOption:
+        raise
+    except Exception as error:
+        raise BadOption(f"{text}: importing {place} failed with {type(error).__name__}: {error}") from error
+    found: Any = module
+    for part in name.split("."):
+        names = [one for one in dir(found) if not one.startswith("_")]
+        if not hasattr(found, part):
+            raise BadOption(f"{text}: {place} has no {part!r}; {near(part, names)}")
+        found = getattr(found, part)
+    if not callable(found) and not any(callable(getattr(found, one, None)) for one in ("run", "run_code", "execute")):
+        raise BadOption(f"{text}: is a {type(found).__name__}, which cannot be called; give a function or a class")
+    return module, found
+
+
+def _by_name(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return importlib.import_module(name)
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise BadOption(f"{path}: there is no such file")
+    if str(path.resolve().parent) not in sys.path:
+        sys.path.insert(0, str(path.resolve().parent))
+    name = path.stem if path.stem not in sys.modules else f"judged_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# -- the first call --
+
+_MARK = "sfusion:call=first"
+_SETTINGS = Settings(("",), default_timeout=7.0, compile_timeout=9.0, memory_limit_mb=333)
+_FIRST = TrialAsk(
+    "first",
+    f"# {_MARK}\nprint('first')\n",
+    "python",
+    stdin="first\n",
+    files={"first.txt": b"first"},
+    timeout=7.0,
+    tests=(("first\n", "first"),),
+    truth="first",
+)
+
+
+class _AnyServer(Served):
+    """Accepts every POST, whatever its path, and keeps it."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        super().__init__(WireServer(WireApp(self._answer)))
+
+    async def _answer(self, request: Request) -> Answer:
+        if request.method != "POST":
+            return Answer(body=b'"pong"')
+        self.requests.append(request)
+        return render(RunCodeAnswer("Success", "", None, CommandResult("Finished", 0.1, 0, "first\n", "")))
+
+
+def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> Shape:
+    """Make a first call, and learn from it how the client wants its address and what it carries and returns."""
+    client = make()
+    with _AnyServer() as server:
+        asked, told = asyncio.run(_first_calls(client, server.url))
+        requests = [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests
+    if not requests:
+        said = f" It raised {told.raised}" if told.raised else f" It returned {told.text!r:.200}" if told.text else ""
+        if printed := getattr(client, "printed", "").strip():
+            said += f", and printed\n{printed[-1000:]}\n"
+        ways = "as a parameter `url`, in the environment (SANDBOX_FUSION_URL, or --env NAME) or in a module's attribute"
+        raise BadOption(
+            f"{name}: a first call sent nothing to the address that it was given.{said}\n"
+            f"Take the address {ways} (--attribute NAME)"
+        )
+    client.route = _route(client.route, requests[0].path)
+    # The last one: of a command's second call only the language is another.
+    client.learn(_json(requests[-1].body), request_fields(asked, _SETTINGS), told)
+    known = {key: getattr(client, key) for key in client.learned}
+
+    def made() -> Any:
+        one = make()
+        vars(one).update(known)
+        return one
+
+    return Shape(name, about, made, client.takes, wall, isinstance(client, ProcessClient), client.own_address)
+
+
+async def _first_calls(client: Any, url: str) -> tuple[TrialAsk, Told]:
+    """Make a call, and with a command one in another language; return the last one and what came back."""
+    asks = [_FIRST, replace(_FIRST, call="second", language="cpp")] if isinstance(client, ProcessClient) else [_FIRST]
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await client.begin(replace(_SETTINGS, urls=(url,)))
+            for ask in asks:
+                if (told := await client.call(ask)).raised is not None:
+                    break
+        return ask, told
+    except TimeoutError:
+        return asks[0], Told(raised=f"nothing: it had not returned after {_PATIENCE:g} s")
+    finally:
+        await client.end()
+
+
+def _route(given: str, path: str) -> str:
+    """Return what must be added to addresses so that requests reach the route."""
+    if not path.strip("/"):
+        return ROUTE
+    return "" if path.startswith(ROUTE + "/") else given
+
+
+def _json(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

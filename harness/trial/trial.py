@@ -1,0 +1,227 @@
+"""A trial from a target to its result: which stage plays it, what was found, and what of that is accepted."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.commandline.keyword import read_keyword
+from sfusion.harness.errors import BadOption
+from sfusion.harness.lab.promises.verdict import How, Verdict
+from sfusion.harness.trial.judging import judge_record, wording_table
+from sfusion.harness.trial.plan import Scene, TrialPlan
+from sfusion.harness.trial.record import Record
+from sfusion.harness.trial.scenes import make_plan
+from sfusion.harness.trial.shapes import Shape, shape_of
+from sfusion.harness.trial.virtual import VirtualStage
+from sfusion.harness.trial.wall import CHILD_SCALE, WallStage
+from sfusion_tools.wording import counted
+
+Stage = Literal["virtual", "wall"]
+_VARIES = re.compile(r"\b0x[0-9a-f]+|\b[1-6]\d{4}\b")
+"""Addresses of objects and ports of sandboxes, which differ from run to run."""
+_WIRE_ALONE = ("ends_in_time", "retry_after_respected", "secrets_kept")
+"""The checks that need no more than requests."""
+_ORDER = ("broken", "accepted", "held", "unknown")
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a trial found about a client."""
+
+    name: str
+    about: str
+    """What it is, in a few words."""
+    stage: str
+    """``virtual`` or ``wall``."""
+    why: str
+    """Why it was not played in virtual time; empty if it was."""
+    seed: int
+    seconds: float
+    """Real seconds that it took."""
+    calls: int
+    requests: int
+    verdicts: Sequence[Verdict]
+    wordings: Mapping[str, Sequence[str]]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Scenes that were not played, or not to their end, with the reason."""
+    accepted: frozenset[How] = frozenset()
+    """Findings that a baseline accepts."""
+    changes: Sequence[str] = ()
+    """How the baseline differs from this trial, other than by new findings."""
+
+    def state_of(self, one: Verdict) -> str:
+        return "accepted" if one.state == "broken" and one.how in self.accepted else one.state
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(map(self.state_of, self.verdicts))
+
+    @property
+    def ok(self) -> bool:
+        """Is nothing broken but what is accepted, and was anything judged at all?"""
+        return not self.counts["broken"] and not self.changes and bool(self.counts["held"] + self.counts["accepted"])
+
+    @property
+    def headline(self) -> str:
+        counts = self.counts
+        return ", ".join(f"{counts[state]} {state}" for state in _ORDER if counts[state])
+
+    @property
+    def played(self) -> str:
+        """Return where and how it was played, as a sentence."""
+        where = f"on the wall clock ({self.why})" if self.stage == "wall" else "in virtual time"
+        sizes = f"{counted(self.calls, 'call')}, {counted(self.requests, 'request')}, {self.seconds:.1f} s"
+        return f"Played {where}: {sizes}, seed {self.seed}."
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return state, check and sentence of every verdict, broken ones first."""
+        found = list(dict.fromkeys((self.state_of(one), one.promise, one.sentence) for one in self.verdicts))
+        return sorted(found, key=lambda row: _ORDER.index(row[0]))
+
+    def table(self) -> str:
+        """Return everything as text: what was judged, the verdicts, the wordings."""
+        wide = max((len(check) for _, check, _ in self.rows()), default=0)
+        lines = [f"{self.name}: {self.about}", self.played, ""]
+        lines += [f"  {state:<8}  {check:<{wide}}  {sentence}" for state, check, sentence in self.rows()]
+        lines += [f"  changed   {text}" for text in self.changes]
+        if self.left_out:
+            lines += ["", "Not played:", *(f"  {name}: {why}" for name, why in self.left_out.items())]
+        if self.wordings:
+            lines += ["", "Wordings, to be read once (what is printed by programs is left out):"]
+            for end, texts in self.wordings.items():
+                lines += [f"  {end if not number else '':<16}  {text!r:.160}" for number, text in enumerate(texts[:6])]
+        return "\n".join([*lines, "", f"{self.headline}."])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "trial": 1,
+            "target": self.name,
+            "about": self.about,
+            "stage": self.stage,
+            "why": self.why,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "calls": self.calls,
+            "requests": self.requests,
+            "ok": self.ok,
+            "verdicts": [{**one.as_dict(), "state": self.state_of(one)} for one in self.verdicts],
+            "wordings": {end: list(texts) for end, texts in self.wordings.items()},
+            "left_out": dict(self.left_out),
+            "changes": list(self.changes),
+        }
+
+
+def judge(
+    target: Any = None,
+    *,
+    command: Sequence[str] = (),
+    env: str | None = None,
+    attribute: str | None = None,
+    world: Stage | None = None,
+    seed: int = 0,
+    scenes: str = "",
+    baseline: Path | None = None,
+) -> TrialResult:
+    """Try a client and return what was found.
+
+    ``target`` is a function, a class, ``module:name``, ``file.py:name`` or a tool config; ``command`` runs another
+    program instead. ``env`` and ``attribute`` name the environment variable, or the attribute of the target's module,
+    that holds the address. ``world`` overrides the choice of the clock, ``scenes`` (an expression of names, as pytest's
+    -k) plays a part of the plan. Raises BadOption for what cannot be judged.
+    """
+    known = None if baseline is None else _read_baseline(baseline)
+    shape = shape_of(target, env=env, attribute=attribute, command=tuple(command))
+    began = time.monotonic()
+    record, why = _played(shape, world, seed, read_keyword(scenes))
+    verdicts = judge_record(record)
+    if not record.takes:
+        verdicts = [one if one.promise in _WIRE_ALONE else _unseen(one) for one in verdicts]
+    wordings = {end: sorted({_VARIES.sub("·", text) for text in texts}) for end, texts in wording_table(record).items()}
+    left_out = dict(record.left_out)
+    left_out |= {name: played.broken_off for name, played in record.scenes.items() if played.broken_off}
+    return TrialResult(
+        shape.name,
+        shape.about,
+        record.stage,
+        why,
+        seed,
+        time.monotonic() - began,
+        sum(len(played.calls) for played in record.scenes.values()),
+        sum(len(played.requests) for played in record.scenes.values()),
+        verdicts,
+        wordings,
+        left_out,
+        frozenset() if known is None else known[0],
+        () if known is None else _changes(*known, verdicts, wordings),
+    )
+
+
+def _unseen(one: Verdict) -> Verdict:
+    return Verdict(one.promise, "unknown", "the command does not speak the protocol: only its requests are judged")
+
+
+def _plan(seed: int, scale: float, chosen: Callable[[str], bool]) -> TrialPlan:
+    plan = make_plan(seed, scale)
+    named = [(one.name if isinstance(one, Scene) else getattr(one, "__name__", ""), one) for one in plan.scenes]
+    kept = tuple(one for name, one in named if chosen(name if isinstance(one, Scene) else "programs"))
+    if not kept:
+        raise BadOption(f"-k: no scene matches; there are {', '.join(name for name, _ in named)}")
+    return replace(plan, scenes=kept)
+
+
+def _played(shape: Shape, world: Stage | None, seed: int, chosen: Callable[[str], bool]) -> tuple[Record, str]:
+    """Play a client where it can be played; return also why that is not virtual time."""
+    why = shape.wall or ("asked for" if world == "wall" else "")
+    if world == "virtual" and shape.wall:
+        raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
+    if not why:
+        record = VirtualStage().play(_plan(seed, 1.0, chosen), shape.make)
+        if not record.unplayable or world == "virtual":
+            return record, ""
+        why = "its requests do not go over the event loop"
+    stage = WallStage(child=shape.child, divide=shape.divide)
+    return stage.play(_plan(seed, CHILD_SCALE if shape.child else 1.0, chosen), shape.make), why
+
+
+# -- the baseline --
+
+
+def write_baseline(file: Path, result: TrialResult) -> None:
+    """Accept everything that a trial found."""
+    accepted = [one.how.as_dict() | {"details": {}} for one in result.verdicts if one.state == "broken"]
+    wordings = {end: list(texts) for end, texts in result.wordings.items()}
+    write_file(file, json.dumps({"baseline": 1, "accepted": accepted, "wordings": wordings}, indent=2) + "\n")
+
+
+def _read_baseline(file: Path) -> tuple[frozenset[How], dict[str, list[str]]]:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or data.get("baseline") != 1:
+            raise ValueError("expected a mapping with `baseline: 1`")
+        return frozenset(map(How.from_dict, data["accepted"])), dict(data.get("wordings") or {})
+    except FileNotFoundError:
+        raise BadOption(f"--baseline {file}: there is no such file; write one with --accept") from None
+    except (KeyError, ValueError) as error:
+        raise BadOption(f"--baseline {file}: is not a baseline: {error}; write one with --accept") from None
+
+
+def _changes(
+    accepted: frozenset[How],
+    before: Mapping[str, Sequence[str]],
+    verdicts: Sequence[Verdict],
+    wordings: Mapping[str, Sequence[str]],
+) -> list[str]:
+    """Return what the baseline has and this trial has not, and wordings that are new."""
+    found = {one.how for one in verdicts if one.state == "broken"}
+    gone = [f"{how.promise} {how.kind}: accepted, but not found any more; remove it with --accept"
+            for how in sorted(accepted - found, key=str)]  # fmt: skip
+    new = [(end, text) for end, texts in wordings.items() for text in texts if text not in before.get(end, ())]
+    return gone + [f"{end} has a new wording: {text!r:.200}; read it, then --accept it" for end, text in new]

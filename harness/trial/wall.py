@@ -1,0 +1,276 @@
+"""The stage on the wall clock: for clients with threads, blocking calls or processes of their own.
+
+Sandboxes listen on real sockets, each in a thread of its own, so a client that blocks is answered all the same. In this
+process the clock runs faster (``fast_clock``). Another process keeps its own time, so its plan is shortened. Calls that
+do not depend on each other are divided among several clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sfusion.fakes.sandbox.program import mark_of
+from sfusion.harness.lab.worlds.fast_clock import fast_clock
+from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
+from sfusion.harness.trial.plan import Scene, TrialPlan
+from sfusion.harness.trial.playing import captured, play_scene
+from sfusion.harness.trial.record import PlayedScene, Record
+from sfusion.harness.trial.sandbox import TrialSandbox
+from sfusion.harness.trial.shapes.process import WARM_UP
+
+SPEED = 10.0
+"""How many seconds of a plan pass in one of ours, where the clock of the client can be made faster."""
+CHILD_SCALE = 0.1
+"""By how much the plan for another process is shortened."""
+LONGEST = 42.0
+"""Real seconds after which no further scene begins."""
+_JITTER = 0.05
+"""Real seconds by which what happens in threads and processes may be late."""
+_PATIENCE = 15.0
+"""Real seconds for a call; one that takes longer is left behind. A sandbox stops programs after 10 s."""
+_LAST = 8.0
+"""Real seconds that the last scene gets in any case."""
+_LONGEST_GAP = 60.0
+"""Seconds of the plan in which nothing is planned: longer ones are shortened."""
+_CLIENTS = 10
+"""How many clients share the calls of a scene."""
+_AT_ONCE = 24
+
+
+class WallStage:
+    """Each scene has sandboxes and clients of its own.
+
+    ``child``: the client is another process. ``divide``: several clients may be there at a time.
+    """
+
+    def __init__(self, *, child: bool = False, divide: bool = False) -> None:
+        self._child = child
+        self._divide = divide
+        self._speed = 1.0 if child else SPEED
+        self._forgotten: dict[str, str] = {}
+
+    def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
+        """Play all scenes that the client can take, until the time is up; those of another process at once."""
+        record = Record(plan.seed, "wall", frozenset(make_client().takes), _JITTER * self._speed)
+        began = time.monotonic()
+        for batch in _batches(plan, at_once=self._child):
+            chosen = []
+            for planned in batch:
+                scene = planned if isinstance(planned, Scene) else planned(record) if record.takes else None
+                if scene is None:
+                    continue
+                if why := self._not_for(scene, record.takes, time.monotonic() - began):
+                    record.left_out[scene.name] = why
+                else:
+                    scene = _closer(_hanging_last(scene.fitting(record.takes)), _LONGEST_GAP * plan.scale)
+                    left = LONGEST + _LAST - (time.monotonic() - began)
+                    chosen.append(replace(scene, horizon=min(scene.horizon, left * self._speed)))
+            for scene, played in zip(chosen, self._scenes(chosen, plan, make_client), strict=True):
+                record.scenes[scene.name] = played
+        record.left_out |= self._forgotten
+        return record
+
+    def _not_for(self, scene: Scene, takes: frozenset[str], passed: float) -> str:
+        if lacking := scene.needs - takes:
+            return ", ".join(sorted(lacking))
+        if not takes and not (scene.faults or scene.events):
+            return "the command makes calls of its own"
+        if self._child and any(event.kind == "clock_jump" for event in scene.events):
+            return "the clock of another process cannot be set"
+        return f"the trial had taken {LONGEST:g} s" if passed > LONGEST else ""
+
+    def _scenes(
+        self, scenes: list[Scene], plan: TrialPlan, make_client: Callable[[], TrialClient]
+    ) -> list[PlayedScene]:
+        wholes = [PlayedScene(scene, Settings(())) for scene in scenes]
+        takes = make_client().takes
+        divided = [_single(scene) if not takes else _groups(scene) if self._divide else [scene] for scene in scenes]
+        parts = [[PlayedScene(one, Settings(())) for one in groups] for groups in divided]
+        if not scenes:
+            return []
+        with captured(wholes[0]), fast_clock(self._speed), ExitStack() as stack:
+            asyncio.run(self._together([part for group in parts for part in group], plan, make_client, stack))
+        for whole, group in zip(wholes, parts, strict=True):
+            _join(whole, group)
+        return wholes
+
+    async def _together(
+        self, parts: list[PlayedScene], plan: TrialPlan, make_client: Callable[[], TrialClient], stack: ExitStack
+    ) -> None:
+        gate = asyncio.Semaphore(_AT_ONCE)
+        with _jumping() as jump:
+            await asyncio.gather(*(self._part(part, plan, make_client(), gate, jump, stack) for part in parts))
+        await asyncio.sleep(_JITTER)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        parts[0].tasks_left = tuple(sorted(getattr(task.get_coro(), "__qualname__", "") for task in left))
+
+    async def _part(
+        self,
+        part: PlayedScene,
+        plan: TrialPlan,
+        client: TrialClient,
+        gate: asyncio.Semaphore,
+        jump: Callable[[float], None],
+        stack: ExitStack,
+    ) -> None:
+        scene, kept = part.scene, (part.requests, part.other_requests)
+        async with gate:
+            made = [TrialSandbox(number, scene, plan.seed, *kept) for number in range(scene.sandboxes)]
+            sandboxes = [stack.enter_context(sandbox) for sandbox in made]
+            urls = tuple(sandbox.url for sandbox in sandboxes)
+            part.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
+            patience, jitter = _PATIENCE * self._speed, _JITTER * self._speed
+            await play_scene(
+                scene, _Impatient(client, scene, patience, jitter), part.settings, sandboxes, part, jump=jump
+            )
+            if part.busy:
+                await asyncio.sleep(4 * jitter)  # a sandbox may be late to note that it is done
+                part.busy = min(part.busy, sum(sandbox.ledger.in_flight for sandbox in sandboxes))
+        self._leave_behind(part, patience)
+        part.requests[:] = [sent for sent in part.requests if sent.mark != WARM_UP]
+        part.printed += getattr(client, "printed", "")
+
+    def _leave_behind(self, part: PlayedScene, patience: float) -> None:
+        """Let calls that were left behind count as never ended if their only attempt hangs; forget the others.
+
+        Of another process none counts: it keeps its own time, and may have been about to give up.
+        """
+        late = [one for one in part.calls if one.told is None and not one.cancelled]
+        for call in late:
+            call.ended_at = None
+            mark = mark_of(call.ask.code)
+            attempts = [sent for sent in part.requests if sent.mark == mark]
+            if not self._child and len(attempts) == 1 and attempts[0].ended is None:
+                part.scene = replace(part.scene, horizon=patience)
+                continue
+            part.calls.remove(call)
+            part.requests[:] = [sent for sent in part.requests if sent.mark != mark]
+            self._forgotten[call.ask.call] = f"had not ended after {patience:g} s, and was left behind"
+        if late or part.broken_off:
+            part.broken_off, part.busy, part.connections_left = "", 0, 0
+
+
+def _batches(plan: TrialPlan, *, at_once: bool) -> Iterator[list[Any]]:
+    """Yield which scenes are played together: one, or all up to the next that depends on the record."""
+    batch: list[Any] = []
+    for planned in plan.scenes:
+        if batch and not (at_once and isinstance(planned, Scene) and isinstance(batch[0], Scene)):
+            yield batch
+            batch = []
+        batch.append(planned)
+    yield batch
+
+
+def _join(whole: PlayedScene, parts: list[PlayedScene]) -> None:
+    for part in parts:
+        whole.settings = part.settings
+        whole.scene = replace(whole.scene, horizon=min(whole.scene.horizon, part.scene.horizon))
+        whole.calls += part.calls
+        if "" in part.scene.programs:  # a command that makes calls of its own: its first one is followed
+            part.requests[:] = [sent for sent in part.requests if sent.body == part.requests[0].body]
+            for sent in part.requests:
+                sent.mark = part.scene.calls[0].ask.call
+        whole.requests += part.requests
+        whole.other_requests += part.other_requests
+        whole.busy += part.busy
+        whole.connections_left = max(whole.connections_left, part.connections_left)
+        whole.tasks_left += part.tasks_left
+        whole.printed += part.printed
+        whole.logged += part.logged
+        whole.raised_at_end = whole.raised_at_end or part.raised_at_end
+    whole.began = min((part.began for part in parts), default=0.0)
+    whole.ended = max((part.ended for part in parts), default=0.0)
+    whole.requests.sort(key=lambda sent: sent.at)
+
+
+class _Impatient:
+    """A client whose calls are left behind after some time: one that never ends must not keep the others waiting."""
+
+    def __init__(self, client: TrialClient, scene: Scene, seconds: float, jitter: float) -> None:
+        self.takes = client.takes
+        self._client = client
+        counts = Counter(one.ask.code for one in scene.calls)
+        self._again = {code for code, count in counts.items() if count > 1}
+        self._seconds, self._jitter = seconds, jitter
+        self.begin, self.end, self.inside = client.begin, client.end, client.inside
+
+    async def call(self, ask: TrialAsk) -> Told:
+        made: asyncio.Future[Told] = asyncio.ensure_future(self._client.call(ask))
+        try:
+            await asyncio.wait([made], timeout=self._seconds)
+        finally:
+            if not made.done():
+                made.cancel()
+        if not made.done():
+            raise asyncio.CancelledError
+        if ask.code in self._again:
+            await asyncio.sleep(2 * self._jitter)  # by time only its requests are told from those of the next call
+        return made.result()
+
+
+def _hanging_last(scene: Scene) -> Scene:
+    """Let calls that may hang for ever begin at once, beside the others, so that their times do not add up."""
+    hanging = {rule.get("call") for rule in scene.faults if rule.get("what") == "hang"}
+    calls = [one for one in scene.calls if one.ask.call not in hanging]
+    last = [replace(one, in_turn=False) for one in scene.calls if one.ask.call in hanging]
+    return replace(scene, calls=(*calls, *last))
+
+
+def _closer(scene: Scene, longest: float) -> Scene:
+    """Shorten the times in which nothing is planned."""
+    times = sorted({0.0, *(one.at for one in scene.calls), *(one.at for one in scene.events)})
+    moved, shift = dict[float, float](), 0.0
+    for before, at in zip([0.0, *times], times, strict=False):
+        shift += max(0.0, at - before - longest)
+        moved[at] = at - shift
+    calls = tuple(replace(one, at=moved[one.at]) for one in scene.calls)
+    return replace(scene, calls=calls, events=tuple(replace(one, at=moved[one.at]) for one in scene.events))
+
+
+def _groups(scene: Scene) -> list[Scene]:
+    """Divide calls that are made one after the other, at no given time; those of one program stay together."""
+    if scene.events or scene.shuffled or any(one.at or one.cancel_after is not None for one in scene.calls):
+        return [scene]
+    alone = [one for one in scene.calls if not one.in_turn]
+    others = [one for one in scene.calls if one.in_turn]
+    codes = list(dict.fromkeys(one.ask.instance or one.ask.code for one in others))
+    group = {code: number % _CLIENTS for number, code in enumerate(codes)}
+    divided: list[list[Any]] = [[] for _ in range(_CLIENTS)]
+    for one in others:
+        divided[group[one.ask.instance or one.ask.code]].append(one)
+    divided += [[one] for one in alone]
+    return [replace(scene, calls=tuple(calls)) for calls in divided if calls]
+
+
+def _single(scene: Scene) -> list[Scene]:
+    """Divide into one scene per call that meets a fault or an event, whatever the programs that are sent in it."""
+    singles = []
+    for one in scene.calls:
+        faults = tuple({**rule, "call": None} for rule in scene.faults if rule.get("call") == one.ask.call)
+        faults = tuple({key: value for key, value in rule.items() if value is not None} for rule in faults)
+        if faults or scene.events:
+            programs = {"": scene.programs.get(one.ask.call, ())}
+            singles.append(replace(scene, calls=(one,), faults=faults, programs=programs))
+    return singles
+
+
+@contextmanager
+def _jumping() -> Iterator[Callable[[float], None]]:
+    """Yield a function that makes the wall clock jump."""
+    clock, jumped = time.time, 0.0
+
+    def jump(seconds: float) -> None:
+        nonlocal jumped
+        jumped += seconds
+
+    time.time = lambda: clock() + jumped
+    try:
+        yield jump
+    finally:
+        time.time = clock

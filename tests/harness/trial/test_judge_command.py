@@ -1,0 +1,126 @@
+"""``sfusion judge`` from the command line, and the fixture: right clients pass, planted mistakes are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.harness.trial.test_shapes import CLIENTS
+from tests.warm import warm
+
+pytest_plugins = ["pytester"]
+
+CURT = """
+import aiohttp
+
+async def run(base_url, code, language="python"):
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{base_url}/run_code", json={"code": code, "language": language}) as answer:
+            data = await answer.json(content_type=None)
+    return data["run_result"]["stdout"]
+"""
+
+
+def judge(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [str(warm("sfusion")), "judge", *words]
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+    )
+
+
+def broken(done: subprocess.CompletedProcess[str]) -> set[str]:
+    verdicts = json.loads(done.stdout or '{"verdicts": []}')["verdicts"]
+    return {one["promise"] for one in verdicts if one["state"] == "broken"}
+
+
+def _javascript(folder: Path) -> Path:
+    """Erase the types of the TypeScript client, which node does by itself from 22.6 on."""
+    text = (CLIENTS / "client.ts").read_text(encoding="utf-8")
+    text = re.sub(r"^interface .*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r": (?:Ask|Run|Promise<any>|object|unknown|number)(?=[ ,;)])", "", text)
+    made = folder / "client.mjs"
+    made.write_text(text, encoding="utf-8")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("client", "scene", "mistake", "check", "needs"),
+    [
+        ("client.ts", "idle", "first_character", "read_as_happened", ("node",)),
+        ("client.sh", "idle", "code", "sent_as_asked", ("bash", "curl", "jq")),
+        ("threaded.py", "programs", "cut", "read_as_happened", ()),
+    ],
+)
+def test_a_right_client_of_any_language_passes_and_a_planted_mistake_is_named(
+    client: str, scene: str, mistake: str, check: str, needs: tuple[str, ...], tmp_path: Path
+) -> None:
+    for program in needs:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    words = {
+        "client.ts": ["--", "node", str(_javascript(tmp_path))],
+        "client.sh": ["--", "bash", str(CLIENTS / client)],
+        "threaded.py": [f"{CLIENTS / client}:run"],
+    }[client]
+    with ThreadPoolExecutor() as threads:
+        right, wrong = threads.map(
+            lambda planted: judge(tmp_path, "-k", scene, "--json", "-", *words, PLANTED=planted), ("", mistake)
+        )
+    assert (right.returncode, broken(right)) == (0, set()), right.stderr
+    assert (wrong.returncode, broken(wrong)) == (1, {check}), wrong.stderr
+    assert "Played on the wall clock" in right.stderr
+
+
+def test_reports_and_baseline(tmp_path: Path) -> None:
+    """What is accepted passes by its ``how``; a new finding, a finding that is gone and a new wording do not."""
+    (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")
+    files = ["--html", "t.html", "--junit", "t.xml", "--summary", "t.md", "--json", "t.json"]
+    first = judge(tmp_path, "curt:run", *files)
+    found = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
+    assert (first.returncode, found["stage"], found["ok"]) == (1, "virtual", False)
+    assert {"read_as_happened", "ends_told_apart"} <= {
+        one["promise"] for one in found["verdicts"] if one["state"] == "broken"
+    }
+    assert "  broken    ends_told_apart" in first.stdout
+    assert "Played in virtual time" in first.stdout
+    assert "ok and program_error have the same wording" in (tmp_path / "t.html").read_text(encoding="utf-8")
+    assert '<failure message="broken: ok and program_error' in (tmp_path / "t.xml").read_text(encoding="utf-8")
+    assert "`ends_told_apart same ok program_error` broken" in (tmp_path / "t.md").read_text(encoding="utf-8")
+
+    assert judge(tmp_path, "curt:run", "--baseline", "b.json", "--accept").returncode == 0
+    again = judge(tmp_path, "curt:run", "--baseline", "b.json", "--seed", "1")
+    assert (again.returncode, "  accepted  ends_told_apart" in again.stdout) == (0, True), again.stdout
+    (tmp_path / "curt.py").write_text(CURT.replace('["stdout"]', '["stdout"] + "\\nbye"'), encoding="utf-8")
+    worded = judge(tmp_path, "curt:run", "--baseline", "b.json")
+    assert (worded.returncode, "ok has a new wording: 'bye'" in worded.stdout) == (1, True), worded.stdout
+
+
+def test_wrong_input_is_refused(tmp_path: Path) -> None:
+    cases = {
+        ("curt:run", "--world", "wal"): "--world wal: no such clock; did you mean 'wall'?",
+        ("curt:run", "--accept"): "--accept writes the file of --baseline; give both",
+        ("curt:run", "--baseline", "none.json"): "--baseline none.json: there is no such file; write one with --accept",
+        ("curt:run", "-k", "nothing"): "-k: no scene matches; there are programs, bounds",
+        ("curt:walk",): "curt:walk: curt has no 'walk'",
+    }
+    (tmp_path / "curt.py").write_text(CURT, encoding="utf-8")
+    for words, message in cases.items():
+        done = judge(tmp_path, *words)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert judge(tmp_path, "--", "no-such-command").returncode == 3
+
+
+def test_the_fixture_fails_with_the_table(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        curt=CURT, test_it="import curt\n\ndef test_my_client(sandbox_trial):\n    sandbox_trial(curt.run)\n"
+    )
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*ClientBroken: run is broken", "*Played in virtual time*", "*broken*ends_told_apart*"])

@@ -1,0 +1,109 @@
+"""Every shape of a client is found by looking at it and by first calls; what cannot be judged is refused at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfusion.harness.errors import BadOption, MissingWorld
+from sfusion.harness.trial.shapes import Adapter, shape_of, told_of
+from tests.cases import every
+
+CLIENTS = Path(__file__).parent / "clients"
+SHAPES = f"{CLIENTS / 'shapes.py'}:"
+FUNCTION = "code concurrent raises text "
+ANSWER = FUNCTION + "exit_code "
+SDK = ANSWER + "language stdin files timeout default_timeout compile_timeout"
+TOOL = (
+    "arguments cancel code compile_timeout concurrent deadline default_timeout exit_code headers instances language "
+    "memory metrics outcome rate_limit reward text timeout urls"
+)
+
+CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    SHAPES + "by_environment": ({}, "a function, synchronous, called in threads", FUNCTION, ""),
+    SHAPES + "by_other_name": ({"env": "MY_SANDBOX"}, "a function, synchronous, called in threads", FUNCTION, ""),
+    SHAPES + "at_import": ({}, "a function, synchronous, called in threads", FUNCTION, ""),
+    SHAPES + "by_attribute": ({"attribute": "ADDRESS"}, "a function, synchronous, called in threads", FUNCTION, ""),
+    SHAPES + "whole_address": (
+        {}, "a function, synchronous, called in threads", ANSWER + "language timeout default_timeout", "/run_code",
+    ),
+    SHAPES + "timeout_of_its_own": ({}, "a function, synchronous, called in threads", ANSWER, ""),
+    SHAPES + "asynchronous": ({}, "a function, asynchronous", FUNCTION + "cancel language stdin", ""),
+    SHAPES + "Runner": ({}, "a class, synchronous, called in threads", ANSWER + "language memory", ""),
+    SHAPES + "compute_score": (
+        {}, "a reward function, synchronous, called in threads", "concurrent memory raises reward tests", "/run_code",
+    ),
+    "sandbox_fusion:run_code": ({}, "a function, synchronous, called in threads", SDK, ""),
+    "sandbox_fusion:run_code_async": ({}, "a function, asynchronous", SDK + " cancel", ""),
+    "sfusion_tools.sandbox_fusion_tools:SandboxFusionTool": (
+        {}, "a tool class with verl's interface", TOOL, "/run_code",
+    ),
+}  # fmt: skip
+
+
+@every(CASES.items(), lambda case: case[0])
+def test_every_shape_is_recognised(case: tuple[str, tuple[dict[str, Any], str, str, str]]) -> None:
+    target, (options, about, takes, route) = case
+    shape = shape_of(target, **options)
+    assert (shape.about, sorted(shape.takes)) == (about, sorted(takes.split()))
+    assert getattr(shape.make(), "route", "") == route
+
+
+REFUSED = {
+    SHAPES + "unknown_parameter": "it is not known what to pass for `flavour`",
+    SHAPES + "sends_nothing": "a first call sent nothing to the address that it was given. It returned 'done'",
+    SHAPES + "HalfATool": "looks like a tool of verl's, but has no calc_reward(), release()",
+    SHAPES + "NUMBER": "is a int, which cannot be called",
+    SHAPES + "Runer": "did you mean 'Runner'?",
+    str(CLIENTS / "absent.py:run"): "there is no such file",
+    "no_such_module:run": "importing no_such_module failed with ModuleNotFoundError",
+    "shapes.run": "give a function or class as module:name or file.py:name",
+}
+
+
+@every(REFUSED.items(), lambda case: case[0])
+def test_what_cannot_be_judged_is_refused_before_anything_is_played(case: tuple[str, str]) -> None:
+    with pytest.raises(BadOption) as caught:
+        shape_of(case[0])
+    assert case[1] in str(caught.value)
+
+
+def test_a_command_shows_what_it_carries() -> None:
+    glue = (
+        "import json, os, sys, urllib.request as r\n"
+        "for line in sys.stdin:\n"
+        "    ask = json.loads(line)\n"
+        "    body = {'code': ask['code'], 'language': ask['language'], 'run_timeout': 30}\n"
+        "    url = os.environ['SANDBOX_FUSION_URL'] + '/run_code'\n"
+        "    made = r.Request(url, json.dumps(body).encode(), {'Content-Type': 'application/json'})\n"
+        "    text = json.load(r.urlopen(made))['run_result']['stdout']\n"
+        "    print(json.dumps({'call': ask['call'], 'text': text}), flush=True)\n"
+    )
+    shape = shape_of(None, command=(sys.executable, "-c", glue))
+    assert (sorted(shape.takes), shape.wall) == (["code", "language", "raises", "text"], "it is another process")
+    with pytest.raises(MissingWorld, match="no-such-command"):
+        shape_of(None, command=("no-such-command",))
+
+
+def test_a_users_adapter_is_taken_as_it_is() -> None:
+    class Mine(Adapter):
+        takes = ("code", "text", "language")
+
+    shape = shape_of(Mine)
+    assert shape.takes == {"code", "text", "language"}
+    assert isinstance(shape.make(), Mine)
+
+
+def test_a_structured_result_is_text_and_fields() -> None:
+    run = {"status": "Finished", "stdout": "  a\n\nb", "return_code": 3, "execution_time": 0.5}
+    told = told_of({"status": "Failed", "run_result": run, "compile_result": {"return_code": 0}})
+    assert told.text == (
+        "status:\nFailed\nrun_result.status:\nFinished\nrun_result.stdout:\n  a\n\nb\nrun_result.return_code: 3\n"
+        "compile_result.return_code: 0"
+    )
+    assert (told.fields["return_code"], told.fields["compile_result.return_code"]) == (3, 0)
+    assert "status" not in told.fields
+    assert told_of((0.5, [{"error": "lost"}])).reward == 0.5
