@@ -25,6 +25,7 @@ PROMISES: dict[str, type[Promise]] = {}
 
 COMMON = {
     "stuck": "the run could not go on: {why}",
+    "broken_off": "the run was broken off after {after:g} s (`horizon`), with {made} of {planned:call} made",
     "not_our_limiter": "this tool does not use the limiter of sfusion",
     "limiter_unseen": "the limiter of this tool cannot be observed",
     "engine_silent": "the engine never answered",

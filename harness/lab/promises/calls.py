@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from typing import Annotated, Any, ClassVar
@@ -109,12 +110,16 @@ def _sent_late(call: CallStory, on_the_way: float) -> Event | None:
 
 
 def _amount(value: Any) -> Any:
-    if value in ("all", "none", "some") or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value
-    if isinstance(value, str) and _SHARE.fullmatch(value.strip()):
+    if isinstance(value, str) and (found := _SHARE.fullmatch(value.strip())) is not None:
+        if (found[1], float(found[2])) in (("at least ", 0.0), ("at most ", 100.0 if found[3] else math.inf)):
+            raise ValueError(f"{value!r} cannot be broken; write `any` if the outcome may occur in any number")
         return value.strip()
+    if value in ("all", "none", "some", "any") or (
+        isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    ):
+        return value
     raise ValueError(
-        f"{value!r} is not an amount; use all, none, some, a number, 'at least 5', 'at most 2%' or 'at least 90%'"
+        f"{value!r} is not an amount; use all, none, some, any, a number, 'at least 5', 'at most 2%' or 'at least 90%'"
     )
 
 
@@ -214,6 +219,8 @@ def _fits(amount: int | str, count: int, total: int) -> bool:
             return count == 0
         case "some":
             return count > 0
+        case "any":
+            return True
         case int():
             return count == amount
     found = _SHARE.fullmatch(amount)
@@ -240,7 +247,7 @@ class AttemptsPerCall(Promise):
     }
 
     at_most: int | None = Field(None, ge=0, description="maximum number of requests for one call")
-    at_least: int | None = Field(None, ge=0, description="minimum number of requests for a call that returned")
+    at_least: int | None = Field(None, ge=1, description="minimum number of requests for a call that returned")
 
     @model_validator(mode="after")
     def _something(self) -> AttemptsPerCall:

@@ -157,7 +157,7 @@ def _buries(fault: Event, call: CallStory, line: str, returned: Event) -> bool:
 
 
 def _added(call: CallStory) -> int:
-    return sum(one.get("size", 0) * (2 if one.get("stream") == "both" else 1) for one in _spoiled(call))
+    return sum(one["size"] * (2 if one["stream"] == "both" else 1) for one in _spoiled(call) if one["what"] == "huge")
 
 
 def _lost_at_the_sandbox(call: CallStory, stream: str) -> bool:

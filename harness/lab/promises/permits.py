@@ -13,6 +13,7 @@ from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion_tools.record import ENDINGS
 
 
 class InFlightWithinLimit(Promise):
@@ -26,6 +27,7 @@ class InFlightWithinLimit(Promise):
     sentences: ClassVar = {
         "no_limit": "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`",
         "nothing": "no attempt was observed",
+        "never_reached": "at most {calls:call} were under way at once, the limit is {limit}: nothing could exceed it",
         "exceeded": "at {at:g} s {crowd} attempts were in flight; the limit is {limit}",
         "exceeded_unreported": "at {at:g} s {crowd} attempts were in flight at the sandbox (the client reports a peak "
         "of {reported}); the limit is {limit}",
@@ -52,7 +54,18 @@ class InFlightWithinLimit(Promise):
             facts = {"at": found.first[-1]["at"], "crowd": found.crowd, "reported": reported, "limit": found.limit}
             return self.broken(kind, found.first, found.broken, **facts)
         limits = list(dict.fromkeys(found.limits))
+        if (calls := _most_under_way(story)) < min(limits):
+            return self.unknown("never_reached", calls=calls, limit=min(limits))
         return self.held("held" if len(limits) == 1 else "held_resized", peak=found.peak, limit=limit, limits=limits)
+
+
+def _most_under_way(story: Story) -> int:
+    """Return how many calls were under way at once: so many attempts there could have been, whatever the tool does."""
+    now = most = 0
+    for event in story.world:
+        now += (event["event"] == "called") - (event["event"] in ENDINGS)
+        most = max(most, now)
+    return most
 
 
 @dataclass

@@ -76,6 +76,9 @@ def _judged(promise: Promise, story: Story) -> Verdict:
     verdict = promise.judge(story)
     if stuck := story.of_world("stuck"):
         return verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
+    if verdict.held and (off := story.of_world("broken_off")):
+        made = len(story.made)
+        return promise.unknown("broken_off", after=off[0]["after"], made=made, planned=story.began.get("calls") or made)
     if promise.of_permits and story.foreign:
         return promise.not_applicable("not_our_limiter")
     if verdict.state == "broken" and (promise.always or not story.of_world("unobserved")):

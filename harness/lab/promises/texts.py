@@ -129,20 +129,22 @@ class NoSecretLeaked(Promise):
     sentences: ClassVar = {
         "leaked": "at {at:g} s the {source} event {event!r} contained the secret {secrets}",
         "nothing": "the tools of the scenario have no secrets; give them `headers`",
+        "too_short": "{secrets} is too short to be told from other text, so nobody can say whether it leaked",
         "held": "{events:event}, none with a secret",
     }
     identity = ("source", "secrets")
 
     def judge(self, story: Story) -> Verdict:
         # The recorder removes secrets and marks the events that contained one.
-        if not story.began.get("secrets"):
+        short = story.began.get("short_secrets")
+        if not story.began.get("secrets") and not short:
             return self.not_shown(story, "nothing")
         leaks = [event for event in story.journal.events if event.get("leaked")]
         if leaks:
             first = leaks[0]
             facts = {"at": first["at"], "source": first["source"], "event": first["event"]}
             return self.broken("leaked", leaks, len(leaks), **facts, secrets=", ".join(first["leaked"]))
-        return self.held(events=len(story.journal.events))
+        return self.unknown("too_short", secrets=short) if short else self.held(events=len(story.journal.events))
 
 
 class InfraNeverScored(Promise):

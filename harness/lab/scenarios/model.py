@@ -155,6 +155,10 @@ class Scenario(ScenarioPart):
         if (self.load is None) == (self.rollouts is None):
             how, where = ("not both", ["rollouts"]) if self.load is not None else ("found neither", [])
             raise Misplaced(f"a scenario has either `load` or `rollouts`, {how}", *where)
+        given = self.own_config or {}
+        if "max_timeout" in given and self.setting("max_timeout") < self.default_timeout:
+            text = f"is below default_timeout ({self.default_timeout:g}), which counts then; raise it or leave it out"
+            raise Misplaced(f"max_timeout {given['max_timeout']} {text}", *self._tool_path("max_timeout"))
         if self.incident and not self.expected.strip():
             raise Misplaced("an incident says what a good stack does: add `expected`", "incident")
         for name in self.sandbox.each:
@@ -179,6 +183,9 @@ class Scenario(ScenarioPart):
                 raise Misplaced(f"promise {promise.name} occurs twice; remove one", "promises", number)
             seen.add(promise.name)
         return self
+
+    def _tool_path(self, key: str) -> Path_:
+        return ("tools", key) if isinstance(self.tools, dict) else ("tools", 0, "config", key)
 
     @classmethod
     def from_data(cls, data: Data, cell: str = "", place: Callable[[Path_], object] | None = None) -> Scenario:

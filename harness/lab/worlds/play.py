@@ -293,6 +293,7 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         limit=limit,
         calls=scenario.load.calls if scenario.load is not None else None,
         secrets=recorder.secrets,
+        **({"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}),
         **more,
         **({"foreign": True} if scenario.own_config is None else {}),
     )

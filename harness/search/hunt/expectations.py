@@ -325,7 +325,7 @@ class _Expectation:
         lost = any(event.kind in ("kill", "cancel") for event in scenario.events) or scenario.load.cancel is not None
         if not others and not lost:
             return dict(own)
-        return dict.fromkeys(sorted({*own, *others}), "at least 0")
+        return dict.fromkeys(sorted({*own, *others}), "any")
 
     @cached_property
     def _failures(self) -> frozenset[str] | None:
