@@ -1,0 +1,285 @@
+"""What is read against what happened: no word lists, so a text may be in any language and any layout.
+
+The streams of a program are looked for in the text. What remains without them is the tool's own wording. Whole streams,
+and streams whose beginning, middle or end is cut, are fine; a cut must tell a number that is true.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+from sfusion.harness.lab.facts.canary import tokens_in, without_tokens
+from sfusion.harness.lab.facts.truth import ProgramTruth
+
+Stream = Literal["stdout", "stderr"]
+SHORTEST_CUT = 500
+"""Characters of the shortest output that a tool may cut."""
+
+_ESCAPED = re.compile(r'\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt"\'/\\]))')
+_PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
+_INTEGER = re.compile(r"(?<![\w.,#])-?\d{1,9}(?:,\d{3})*(?![\w#]|[.,]\d)", re.ASCII)
+_DURATION = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?=\s?(?:ms|s|sec|seconds?|µs)\b)|(?<![\w.])\d+\.\d+")
+_BLANKS = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Misread:
+    """One thing in which a text is not what happened."""
+
+    kind: Literal["missing", "changed", "cut_silently", "cut_unnumbered", "cut_untrue", "repeated", "foreign",
+                  "scrambled", "stderr_first"]  # fmt: skip
+    stream: str = ""
+    details: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text compared with the truth."""
+
+    wrong: tuple[Misread, ...]
+    wording: str
+    """The text without the streams."""
+    cut: frozenset[str] = frozenset()
+    """Streams of which a part is missing."""
+    shown: frozenset[str] = frozenset()
+    """Streams of which something is there."""
+    kept: int = 0
+    """Characters of a cut stream that are there."""
+
+
+def read_text(text: str, truth: ProgramTruth, *, own: Collection[str] = (), optional: Collection[str] = ()) -> Reading:
+    """Compare a text with what the program did.
+
+    ``own`` are canaries that the text may hold beside those of the streams, such as those of the code; ``optional`` are
+    streams that may be left out as a whole.
+    """
+    best: Reading | None = None
+    for variant in _variants(text, truth):
+        reading = _read(variant, truth, frozenset(own), frozenset(optional))
+        if not reading.wrong:
+            return reading
+        if best is None or len(reading.wrong) < len(best.wrong):
+            best = reading
+    assert best is not None
+    return best
+
+
+def optional_streams(truth: ProgramTruth) -> tuple[str, ...]:
+    """Return what a right tool may leave out: the warnings of a program that succeeded."""
+    return () if truth.failed else ("stderr",)
+
+
+def integers(wording: str) -> frozenset[int]:
+    """Return the whole numbers in a wording, without those of durations."""
+    found = _INTEGER.findall(_DURATION.sub("#", wording))
+    return frozenset(int(one.replace(",", "")) for one in found)
+
+
+def exits(code: int) -> frozenset[int]:
+    """Return the numbers by which an exit code may be told: itself, and for a signal those that shells use."""
+    if code < 0:
+        return frozenset({code, -code, 128 - code})
+    return frozenset({code, code - 128, 128 - code} if code > 128 else {code})
+
+
+def normal_wording(wording: str, secret: Collection[str] = ()) -> str:
+    """Return a wording to compare with others: without canaries, ids, addresses and durations; blanks collapsed."""
+    for one in sorted(secret, key=len, reverse=True):
+        wording = wording.replace(one, "·")
+    return _BLANKS.sub(" ", _DURATION.sub("#", without_tokens(wording))).strip()
+
+
+# -- the layouts in which a stream may be shown --
+
+
+def _variants(text: str, truth: ProgramTruth) -> Iterator[str]:
+    yield text
+    flat = _flattened(text)
+    if flat is not None:
+        yield flat
+    if "\\" in text:
+        yield _unescaped(text)
+    if "&" in text:
+        yield html.unescape(text)
+    for stream in (truth.stdout, truth.stderr):
+        if (bare := _without_prefix(text, stream)) is not None:
+            yield bare
+
+
+def _flattened(text: str) -> str | None:
+    """Write JSON as lines ``key: value``; None if the text is not JSON."""
+    start = text.strip()[:1]
+    if start not in ("{", "[", '"'):
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    return "\n".join(_leaves(data))
+
+
+def _leaves(data: Any, name: str = "") -> Iterator[str]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _leaves(value, str(key))
+    elif isinstance(data, list):
+        for value in data:
+            yield from _leaves(value, name)
+    else:
+        yield f"{name}: {data if isinstance(data, str) else json.dumps(data)}"
+
+
+def _unescaped(text: str) -> str:
+    def plain(found: re.Match[str]) -> str:
+        digits = found[1] or found[2]
+        return chr(int(digits, 16)) if digits else _PLAIN.get(found[3], found[3])
+
+    return _ESCAPED.sub(plain, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _without_prefix(text: str, stream: str) -> str | None:
+    """Take away what stands before each line of a stream, such as the ``> `` of a quotation."""
+    lines = [line for line in stream.strip().splitlines() if tokens_in(line)]
+    if len(lines) < 2:
+        return None
+    shown = text.splitlines()
+    prefixes = {one[: one.index(line)] for line in lines[1:] for one in shown if line in one}
+    if len(prefixes) != 1 or not (prefix := prefixes.pop()):
+        return None
+    bare = prefix.rstrip()
+    return "\n".join(one[len(prefix) :] if one.startswith(prefix) else "" if one == bare else one for one in shown)
+
+
+# -- one layout --
+
+
+@dataclass(frozen=True)
+class _Found:
+    spans: tuple[tuple[int, int], ...]
+    missing: int
+    """Characters."""
+    lost: str
+    """The part that is missing."""
+
+
+@lru_cache(maxsize=256)
+def _find(stream: str, text: str) -> _Found:
+    core = stream.strip()
+    start = text.find(core)
+    if start >= 0:
+        return _Found(((start, start + len(core)),), 0, "")
+    head = _longest(len(core), lambda size: core[:size] in text)
+    spans, rest = [], text
+    if head >= 4:
+        start = text.index(core[:head])
+        spans.append((start, start + head))
+        rest = text[start + head :]
+    else:
+        head = 0
+    tail = _longest(len(core) - head, lambda size: not size or core[-size:] in rest)
+    if tail >= 4:
+        start = len(text) - len(rest) + rest.rindex(core[-tail:])
+        spans.append((start, start + tail))
+    else:
+        tail = 0
+    return _Found(tuple(spans), len(core) - head - tail, core[head : len(core) - tail])
+
+
+def _longest(most: int, fits: Any) -> int:
+    """Return the largest size that fits, if every smaller one does too."""
+    low = 0
+    while low < most:
+        middle = (low + most + 1) // 2
+        low, most = (middle, most) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _read(text: str, truth: ProgramTruth, own: frozenset[str], optional: frozenset[str]) -> Reading:
+    wrong: list[Misread] = []
+    spans: list[tuple[int, int]] = []
+    found = {name: _find(stream, text) for name in _STREAMS if (stream := getattr(truth, name)).strip()}
+    for one in found.values():
+        spans += one.spans
+    wording = _outside(text, spans)
+    cut, kept = set[str](), 0
+    for name, one in found.items():
+        if not one.missing:
+            continue
+        stream = getattr(truth, name)
+        if not one.spans:
+            if name not in optional:
+                wrong.append(Misread("missing", name, {"tokens": tokens_in(stream)}))
+            continue
+        cut.add(name)
+        kept = len(stream.strip()) - one.missing
+        wrong += _judge_cut(name, stream, one, wording, truth)
+    wrong += _judge_tokens(text, truth, own, wording)
+    if len(found) == 2 and all(one.spans for one in found.values()):
+        out, err = found["stdout"].spans, found["stderr"].spans
+        if err[-1][1] <= out[0][0] and not (text[: err[0][0]] + text[err[-1][1] : out[0][0]]).strip():
+            wrong.append(Misread("stderr_first"))
+    shown = frozenset(name for name, one in found.items() if one.spans)
+    return Reading(tuple(wrong), wording, frozenset(cut), shown, kept)
+
+
+_STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+
+
+def _judge_cut(name: str, stream: str, found: _Found, wording: str, truth: ProgramTruth) -> Iterator[Misread]:
+    details = {"missing": found.missing, "lost": found.lost[:40]}
+    numbers = integers(wording) - exits(truth.exit)
+    if "\ufffd" in wording and "\ufffd" not in stream:
+        yield Misread("changed", name, details)
+    elif len(stream) < SHORTEST_CUT or not wording.strip():
+        damaged = len(found.spans) == 2 or len(stream) < SHORTEST_CUT
+        yield Misread("changed" if damaged else "cut_silently", name, details)
+    elif not numbers:
+        yield Misread("cut_unnumbered", name, details)
+    elif not _true_numbers(numbers, stream, found, len(wording)):
+        yield Misread("cut_untrue", name, {**details, "told": sorted(numbers)})
+
+
+def _true_numbers(numbers: frozenset[int], stream: str, found: _Found, slack: int) -> bool:
+    """Does a number tell how much is missing, there was or there is, in characters, bytes or lines?"""
+    lost, core = found.lost, stream.strip()
+    # A blank at the edge of the gap may be the output's or the wording's.
+    edge = len(stream) - len(core) + len(lost) - len(lost.lstrip()) + 2 * (lost[:1].isspace() or _at_break(found, core))
+    kept = len(core) - found.missing
+    size, gone = len(core.encode()), len(lost.encode())
+    lines, missing_lines = core.count("\n") + 1, lost.count("\n")
+    true = {*range(found.missing, found.missing + edge + 1), *range(gone, gone + edge + 1)}
+    true |= {len(stream), len(core), size, len(stream.encode()), kept, size - gone}
+    true |= {lines, *range(max(1, missing_lines - 1), missing_lines + 2), lines - missing_lines}
+    limits = range(kept, kept + slack + 64), range(size - gone, size - gone + slack + 64)
+    return bool(numbers & true) or any(one in bound for one in numbers for bound in limits)
+
+
+def _at_break(found: _Found, core: str) -> bool:
+    """Does the part that was found before the gap end with a line?"""
+    start = core.find(found.lost) if found.lost else -1
+    return start > 0 and core[start - 1].isspace()
+
+
+def _judge_tokens(text: str, truth: ProgramTruth, own: frozenset[str], wording: str) -> Iterator[Misread]:
+    there = tokens_in(text)
+    known = set(tokens_in(truth.stdout)) | set(tokens_in(truth.stderr)) | set(tokens_in(truth.warnings))
+    if foreign := [one for one in there if one not in known and one not in own]:
+        yield Misread("foreign", "", {"tokens": foreign})
+    if repeated := sorted({one for one in there if one in known and there.count(one) > 1}):
+        yield Misread("repeated", "", {"tokens": repeated})
+    elif astray := [one for one in tokens_in(wording) if one in known and one not in tokens_in(truth.warnings)]:
+        yield Misread("scrambled", "", {"tokens": astray})
+
+
+def _outside(text: str, spans: list[tuple[int, int]]) -> str:
+    pieces, at = [], 0
+    for start, end in sorted(spans):
+        pieces.append(text[at:start])
+        at = max(at, end)
+    return "".join([*pieces, text[at:]])

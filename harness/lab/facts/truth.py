@@ -1,0 +1,28 @@
+"""What one execution of a program really did: the truth that a text, an exit code and a reward are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Ending = Literal["exited", "stopped", "not_compiled", "compiler_stopped"]
+
+
+@dataclass(frozen=True)
+class ProgramTruth:
+    """One execution. What a program wrote before its time limit stopped it is in ``stdout`` too."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit: int = 0
+    """The exit code; negative for a signal."""
+    ending: Ending = "exited"
+    """How it ended: by itself, at its time limit, or in the compiler, whose messages are then in ``stderr``."""
+    seconds: float = 0.0
+    """How long it runs if nothing stops it."""
+    warnings: str = ""
+    """What the compiler says although it succeeds."""
+
+    @property
+    def failed(self) -> bool:
+        return self.ending != "exited" or self.exit != 0

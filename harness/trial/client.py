@@ -1,0 +1,110 @@
+"""What a trial asks of a client, whatever its shape: an adapter turns a target into a ``TrialClient``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+UNSET: Final[Any] = type("_Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": lambda self: False})()
+"""Stands for arguments that are not given."""
+
+TAKES = {
+    "code": "sends the program exactly as it is given",
+    "language": "takes a language for each call",
+    "stdin": "takes a standard input for each call",
+    "files": "takes files for each call",
+    "timeout": "takes a timeout for each call",
+    "arguments": "takes the raw arguments of a model",
+    "tests": "takes test cases (standard input, expected output) and returns a score",
+    "default_timeout": "can be configured with the timeout of calls that state none",
+    "compile_timeout": "can be configured with a timeout for the compiler",
+    "memory": "can be configured with a memory limit",
+    "headers": "can be configured with headers",
+    "rate_limit": "can be configured with a limit on requests in flight",
+    "deadline": "can be configured with a time limit for a whole call, attempts and pauses included",
+    "urls": "can be configured with several sandboxes",
+    "text": "returns what the model reads",
+    "exit_code": "returns the exit code in a field `exit_code` or `return_code`",
+    "outcome": "states how a call ended in a field `outcome`",
+    "metrics": "returns metrics in its fields",
+    "reward": "returns a reward",
+    "instances": "has instances, several calls of which may be interleaved",
+    "concurrent": "can make several calls at once",
+    "cancel": "can be cancelled",
+}
+"""What the shape of a client may be given or asked for. A plan leaves out what a client does not take, and what only
+that would have shown is unknown."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a client is configured with, as far as it can be."""
+
+    urls: tuple[str, ...]
+    """Addresses of sandboxes, without the route."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    rate_limit: int | None = None
+    default_timeout: float = 30.0
+    """Seconds for a program whose call states no timeout."""
+    compile_timeout: float | None = None
+    memory_limit_mb: int | None = None
+    deadline: float | None = None
+    """Seconds for a whole call, where a client can be told so."""
+    scale: float = 1.0
+    """A wall-clock stage shortens its waits by this factor; pauses that a client may be configured with follow it."""
+
+
+@dataclass(frozen=True)
+class TrialAsk:
+    """One call that a client is asked to make."""
+
+    call: str
+    """Unique in its scene."""
+    code: str = ""
+    language: str = "python"
+    stdin: str | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    timeout: float | None = None
+    arguments: Any = UNSET
+    """Given to the client as they are, instead of a program."""
+    truth: str = ""
+    """The ground truth for a reward."""
+    tests: tuple[tuple[str, str], ...] = ()
+    """For a reward function: standard input and expected output of each test."""
+    instance: str = ""
+    """Calls with the same name belong to one instance (a trajectory); an empty one is the call's own."""
+    last: bool = True
+    """The instance is asked for its reward and released after this call."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came back from a call."""
+
+    text: str = ""
+    """What the model reads."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What else came back, by name: ``outcome``, ``exit_code``, metrics."""
+    reward: float | None = None
+    raised: str | None = None
+    """``Type: message`` if the client raised."""
+    altered: str = ""
+    """How the client changed the arguments that it was given; empty if it did not."""
+
+
+class TrialClient(Protocol):
+    """A client under trial. ``begin`` and ``end`` surround the calls of one scene."""
+
+    takes: frozenset[str]
+    """Keys of ``TAKES``."""
+
+    async def begin(self, settings: Settings) -> None: ...
+
+    async def call(self, ask: TrialAsk) -> Told:
+        """Make a call; what the client raises is returned in ``raised``. May be cancelled if it takes ``cancel``."""
+
+    async def end(self) -> None: ...
+
+    def inside(self) -> Any:
+        """Return the object that must hold nothing of a released instance; None if there is none to look into."""

@@ -1,0 +1,76 @@
+"""The plan of a trial as data: scenes of calls, programs and faults, in the order in which a stage plays them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sfusion.harness.lab.facts.truth import ProgramTruth
+from sfusion.harness.trial.client import TrialAsk, TrialClient
+from sfusion.harness.trial.record import Record
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call of a scene, when it is made, and how it must end."""
+
+    ask: TrialAsk
+    end: str
+    """One of ``ends.ENDS``: how the call must end, by what the programs and faults of the scene do."""
+    at: float = 0.0
+    """Seconds after the beginning of the scene."""
+    after: str = ""
+    """Made as soon as that call has ended (and not before ``at``)."""
+    cancel_after: float | None = None
+    """Cancelled that many seconds after it was made."""
+    cancel_step: int | None = None
+    """Cancelled when its task is suspended for the nth time; only where a stage can count that."""
+
+
+@dataclass(frozen=True)
+class SandboxEvent:
+    """Something that happens to a sandbox: ``crash``, ``restart``, ``wedge``, ``unwedge``; or a ``clock_jump``."""
+
+    at: float
+    kind: str
+    sandbox: int = 0
+    seconds: float = 0.0
+    """By how much the wall clock jumps."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One client between its ``begin`` and ``end``, with sandboxes of its own."""
+
+    name: str
+    calls: tuple[PlannedCall, ...]
+    programs: Mapping[str, Sequence[ProgramTruth]] = field(default_factory=dict)
+    """What the program with each mark does: on its first execution, its second, and so on; the last one stays."""
+    faults: tuple[Mapping[str, Any], ...] = ()
+    """Rules of every sandbox; those with the key ``sandbox`` are of that one alone."""
+    events: tuple[SandboxEvent, ...] = ()
+    sandboxes: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of ``Settings`` that differ from the plan's."""
+    needs: frozenset[str] = frozenset()
+    """What a client must take for this scene to be played."""
+    horizon: float = 600.0
+    """Seconds after which calls that have not ended are broken off."""
+    cheap: bool = True
+    """Its waits are short enough for a wall clock."""
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """The scenes in order; a function makes a scene from what was recorded so far (None: there is nothing to play)."""
+
+    seed: int
+    scenes: tuple[Scene | Callable[[Record], Scene | None], ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Stage(Protocol):
+    """Plays a plan with a client, once for each scene, and returns the record."""
+
+    def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record: ...
