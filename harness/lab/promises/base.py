@@ -56,8 +56,10 @@ class Promise(BaseModel):
     """Can only be judged when the scenario runs rollouts."""
     of_permits: ClassVar[bool] = False
     """Is about our limiter, so it does not apply to a tool without it."""
-    always: ClassVar[bool] = False
-    """Is judged in every run, and reported where it did not hold also if the scenario does not name it."""
+    implied: ClassVar[bool] = True
+    """Is judged in every run, and reported where it is broken also if the scenario does not name it."""
+    exact: ClassVar[bool] = False
+    """Is about moments that only virtual time keeps apart, so that it is implied in world sim only."""
     needs: ClassVar[Need] = "result"
     """What must have happened in a run before this can be held; otherwise the run shows nothing and it is unknown."""
 

@@ -25,7 +25,6 @@ _SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
 class ToolNeverRaises(Promise):
     """The tool never raises: the model would read a traceback, and verl scores the call 0. Judged in every run."""
 
-    always = True
     needs = "ending"
     sentences: ClassVar = {
         "raised": "the tool raised {what} ({call}, {place})",
@@ -133,6 +132,7 @@ class Outcomes(Promise):
     got the result of their program; the others count as any infrastructure failure that is named.
     """
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     sentences: ClassVar = {
         "not_stated": "the tool states no outcome, and nobody else knows how real code ended",
@@ -237,6 +237,7 @@ class AttemptsPerCall(Promise):
     """No call makes more HTTP requests than `at_most` or fewer than `at_least`. Requests answered with 429 and
     Retry-After do not count towards `at_most`: the sandbox was full and said when to come back."""
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     scalar = "at_most"
     sentences: ClassVar = {
@@ -390,6 +391,7 @@ class NoDuplicateExecution(Promise):
     unknown, because only the sandbox knows whether the program ran each time.
     """
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     scalar = "at_most"
     sentences: ClassVar = {

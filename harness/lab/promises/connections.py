@@ -20,6 +20,7 @@ class ConnectionsReused(Promise):
     """Connections are kept open and used again: new ones, opened while a connection of the same worker is idle that
     just delivered a result, are fewer than requests on connections that are used again. Judged at the sandbox."""
 
+    exact: ClassVar[bool] = True
     sentences: ClassVar = {
         "needless": "call {call} opened connection {connection} while another was idle; {again} of {requests:request} "
         "used an open one",
@@ -102,6 +103,7 @@ class NoDeadConnectionUsed(Promise):
     """No request is sent on a connection that the sandbox is about to close: it does so after 5 idle seconds, and what
     is sent within half a second of that may be lost on the way. Judged at the sandbox."""
 
+    exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
         "dead": "call {call} was sent on a connection that had been idle for {idle:.3g} s; the sandbox closes it after "

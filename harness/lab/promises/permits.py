@@ -313,6 +313,7 @@ class GrantsInOrder(Promise):
 class NoStarvation(Promise):
     """No caller waits for a permit longer than `at_most`."""
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     of_permits = True
     scalar = "at_most"

@@ -61,6 +61,7 @@ class RetriesSpread(Promise):
     """Calls that were refused together do not come back together: most of a group of at least four return at
     different moments. Judged by the pauses that our client reports, for other tools by the requests at the sandbox."""
 
+    exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
         "together": "{herd} of {group} calls that were refused at {at:g} s came back together at {again:.4g} s",
@@ -158,6 +159,7 @@ class NoPermitWhileBackingOff(Promise):
     could use it. For other tools: while calls wait to be sent again and fewer than the tool's limit are in flight,
     those that were never sent do not wait longer than `at_most`."""
 
+    exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
         "kept": "call {call} kept permit {permit} for {held:.3g} s after status {status}",

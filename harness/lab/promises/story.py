@@ -117,6 +117,8 @@ class Story:
         self.limiter: list[Event] = []
         self.server: list[Event] = []
         self.engine: list[Event] = []
+        self.cache: dict[str, Any] = {}
+        """What promises have found out and share."""
         self._repeated: dict[str, list[CallStory]] = {}
         """Calls that send the same code, by what the sandbox calls it."""
         self._owners: dict[tuple[Any, ...], CallStory] = {}

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_
 
 from sfusion.fakes.faults import Seconds
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
+from sfusion.fakes.sandbox.protocol import short_digest
 from sfusion.harness.lab.promises import Promise, read_promise
 from sfusion.harness.lab.scenarios.base import Data, Misplaced, ScenarioPart
 from sfusion.harness.lab.scenarios.drawing import Drawing
@@ -248,6 +249,44 @@ class Scenario(ScenarioPart):
         if isinstance(self.tools, dict):
             return secrets_in(self.tools)
         return {name: text for entry in self.tools for name, text in secrets_in(entry.get("config") or {}).items()}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers that the tool is configured to send."""
+        stated = self.setting("headers")
+        return {str(name): str(value) for name, value in stated.items()} if isinstance(stated, dict) else {}
+
+    @cached_property
+    def asks(self) -> Data:
+        """Return the fields of every request of the tool whose call does not say otherwise, as its config has them."""
+        given = {"language": self.setting("default_language"), "run_timeout": self.setting("default_timeout")}
+        given |= {
+            "compile_timeout": self.setting("compile_timeout"),
+            "memory_limit_MB": self.setting("memory_limit_mb"),
+        }
+        return {key: value for key, value in given.items() if isinstance(value, str | int | float)}
+
+    def asked(self, arguments: Any) -> Data | None:
+        """Return what a call with these arguments asks for beside ``asks``, None for what is not known; None as a whole
+        for arguments that no tool can use."""
+        code = arguments.get("code") if isinstance(arguments, dict) else None
+        if not isinstance(code, str):
+            return None
+        found: Data = {"code": short_digest(code)}
+        language, timeout = (arguments.get(key) if self._offers(key) else None for key in ("language", "timeout"))
+        if "language" in arguments and language != self.asks.get("language"):
+            found["language"] = language
+        if "timeout" in arguments:
+            longest = max(self.setting("max_timeout") or 0, self.asks.get("run_timeout", 0))
+            found["run_timeout"] = min(timeout, longest) if longest and isinstance(timeout, int | float) else None
+        return found
+
+    def _offers(self, parameter: str) -> bool:
+        """Can a model set this parameter of the tool?"""
+        if self.own_config is not None:
+            return True
+        assert isinstance(self.tools, list)
+        return f"'{parameter}'" in str(self.tools[0].get("tool_schema"))
 
     @property
     def stated_limit(self) -> int | None:

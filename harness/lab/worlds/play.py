@@ -293,6 +293,8 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         limit=limit,
         calls=scenario.load.calls if scenario.load is not None else None,
         secrets=recorder.secrets,
+        asks=scenario.asks,
+        **({"longest_text": longest} if isinstance(longest := scenario.setting("max_output_chars"), int) else {}),
         **({"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}),
         **more,
         **({"foreign": True} if scenario.own_config is None else {}),

@@ -58,6 +58,8 @@ class Recorder:
                 value = self._clean(value, leaked)
                 # The whole text is searched for secrets, but only its beginning is kept.
                 value = value[:SHOWN] if key == "text" else value
+            elif key == "pieces" and value:
+                value = [self._clean(one, leaked) if isinstance(one, str) else one for one in value]
             record[key] = round(value, 6) if isinstance(value, float) else value
         if leaked:
             record["leaked"] = leaked

@@ -159,6 +159,9 @@ class _SimBackend(Backend):
         self.recorder.on = False
 
     def closing_facts(self) -> dict[str, Any]:
+        for worker in self.workers:
+            if worker.alive:
+                worker.look_inside()
         loop = asyncio.get_running_loop()
         if self._scenario.own_config is None and isinstance(loop, VirtualTimeLoop) and not loop.network.connects:
             self.recorder.note("world", "unobserved")
