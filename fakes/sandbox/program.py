@@ -33,7 +33,7 @@ _MOST = 20_000_000
 
 def fill(text: str) -> str:
     """Replace each ``{fill:N}`` by N characters."""
-    return _FILL.sub(lambda found: "x" * _size(found), text)
+    return _FILL.sub(lambda found: "x" * _size(found), text) if "{fill:" in text else text
 
 
 def passed_on(text: str) -> str:
@@ -45,7 +45,8 @@ def passed_on(text: str) -> str:
 
 def check_fill(text: str) -> str:
     """Return the text; raise ValueError if some ``{fill:N}`` has no such N, or if they are too long together."""
-    filled_length(text)
+    if "{fill:" in text:
+        filled_length(text)
     return text
 
 

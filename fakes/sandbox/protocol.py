@@ -21,8 +21,12 @@ _TEXTS = ("code", "stdin", "files", "fetch_files")
 
 def sent_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a request asks for as a journal keeps it: fields that are not as by default, texts as digests."""
-    found = {key: fields[key] for key, usual in _DEFAULTS.items() if key in fields and fields[key] != usual}
-    return {key: short_digest(value) if key in _TEXTS else value for key, value in found.items()}
+    found: dict[str, Any] = {}
+    for key, usual in _DEFAULTS.items():
+        value = fields.get(key, usual)
+        if value != usual:
+            found[key] = short_digest(value) if key in _TEXTS else value
+    return found
 
 
 def short_digest(value: Any) -> str:

@@ -103,8 +103,10 @@ def _sent_late(call: CallStory, on_the_way: float) -> Event | None:
     end = call.endings[0]
     if end["event"] == "lost":
         return None
-    read_on = {attempt_of(one) for one in call.server if one["event"] == "answered" and not one.get("client_gone")}
-    late = (one for one in call.of_server("arrived") if one["at"] > end["at"] + on_the_way)
+    late = [one for one in call.of_server("arrived") if one["at"] > end["at"] + on_the_way]
+    if not late:
+        return None
+    read_on = {attempt_of(one) for one in call.of_server("answered") if not one.get("client_gone")}
     return next((one for one in late if attempt_of(one) in read_on), None)
 
 

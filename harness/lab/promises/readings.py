@@ -31,6 +31,8 @@ class ReadCall:
     truth: ProgramTruth | None
     """What the sandbox said of the program; None if it said nothing, or more than the journal has."""
     reading: Reading | None
+    meant: ProgramTruth | None
+    """What the program does when nothing goes wrong."""
 
     @property
     def wording(self) -> str | None:
@@ -38,7 +40,7 @@ class ReadCall:
         if self.text is None or (self.end in PROGRAM_OUTCOMES and self.reading is None):
             return None
         found = self.text if self.reading is None else self.reading.wording
-        return normal_wording(found, [self.call.call])
+        return normal_wording(found, [self.call.call]) if found else ""
 
 
 def read_calls(story: Story) -> list[ReadCall]:
@@ -59,11 +61,19 @@ def _read_calls(story: Story) -> Iterator[ReadCall]:
         if call.results and kind in PROGRAM_OUTCOMES and returned.get("outcome") in (None, *PROGRAM_OUTCOMES):
             end = str(kind)
         text, truth, reading = _text(call, returned), None, None
-        if end in PROGRAM_OUTCOMES and (truth := _said(call)) is not None and text is not None:
-            size = len(truth.stdout) + len(truth.stderr)
-            if size <= longest or size >= SHORTEST_CUT:
-                reading = read_text(text, truth, optional=optional_streams(truth))
-        yield ReadCall(call, returned, end, text, truth, reading)
+        meant = truth_of(call.intent, call.call)
+        if end in PROGRAM_OUTCOMES and meant is not None and text is not None:
+            truth = _said(call, meant)
+            reading = None if truth is None else _reading(text, truth, longest)
+        yield ReadCall(call, returned, end, text, truth, reading, meant)
+
+
+def _reading(text: str, truth: ProgramTruth, longest: float) -> Reading | None:
+    """Compare a text; None if the tool may have cut it to less than a text can be compared with."""
+    size = len(truth.stdout) + len(truth.stderr)
+    if text == truth.stdout + truth.stderr and not truth.failed:
+        return Reading((), "")
+    return read_text(text, truth, optional=optional_streams(truth)) if size <= longest or size >= SHORTEST_CUT else None
 
 
 def _text(call: CallStory, returned: Event) -> str | None:
@@ -77,11 +87,8 @@ def _text(call: CallStory, returned: Event) -> str | None:
     return plain(unpacked(pieces, replace(meant, stdout=plain(meant.stdout), stderr=plain(meant.stderr))))
 
 
-def _said(call: CallStory) -> ProgramTruth | None:
+def _said(call: CallStory, truth: ProgramTruth) -> ProgramTruth | None:
     """Return what the last answer of the sandbox said, with the faults that changed it."""
-    truth = truth_of(call.intent, call.call)
-    if truth is None:
-        return None
     streams = {"stdout": truth.stdout, "stderr": truth.stderr}
     given = attempt_of(call.results[-1])
     for fault in call.of_server("strike"):

@@ -40,10 +40,18 @@ class CallStory:
     """All events that name the call."""
 
     def of_client(self, event: str) -> list[Event]:
-        return [one for one in self.client if one["event"] == event]
+        return self._by_name[0].get(event, [])
 
     def of_server(self, event: str) -> list[Event]:
-        return [one for one in self.server if one["event"] == event]
+        return self._by_name[1].get(event, [])
+
+    @cached_property
+    def _by_name(self) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
+        found: tuple[dict[str, list[Event]], dict[str, list[Event]]] = {}, {}
+        for names, events in zip(found, (self.client, self.server), strict=True):
+            for event in events:
+                names.setdefault(event["event"], []).append(event)
+        return found
 
     @cached_property
     def answers(self) -> list[Event]:
@@ -83,7 +91,7 @@ class CallStory:
         kind = (self.returned or {}).get("raised")
         return None if kind == GuardTripped.__name__ else kind
 
-    @property
+    @cached_property
     def succeeded(self) -> bool:
         """Did the caller get a result of the program, from a sandbox that gave one?"""
         returned = self.returned
@@ -91,12 +99,12 @@ class CallStory:
             return False
         return returned.get("outcome") in (None, *PROGRAM_OUTCOMES)
 
-    @property
+    @cached_property
     def returned(self) -> Event | None:
         """Return the event `returned`; None if the call ended in another way."""
         return next((one for one in self.endings if one["event"] == "returned"), None)
 
-    @property
+    @cached_property
     def intent(self) -> dict[str, Any]:
         """Return what its program does when nothing goes wrong, unless it is stopped because it must share cores."""
         intent = (self.called or {}).get("intent") or {}
@@ -146,7 +154,7 @@ class Story:
                 story.server.append(event)
             elif event["event"] == "called":
                 story.called = event
-                if (mark := story.intent.get("mark")) is not None:
+                if (mark := (event.get("intent") or {}).get("mark")) is not None:
                     self._repeated.setdefault(mark, []).append(story)
             elif event["event"] in ENDINGS:
                 story.endings.append(event)
@@ -171,7 +179,8 @@ class Story:
         }
 
     def _need(self, call: CallStory) -> tuple[float, ...]:
-        return len(call.of_server("arrived")), self._ends.get(call.call, math.inf)
+        arrived = sum(one["event"] == "arrived" for one in call.server)
+        return arrived, self._ends.get(call.call, math.inf)
 
     def of_world(self, *events: str) -> list[Event]:
         return [one for one in self.world if one["event"] in events]

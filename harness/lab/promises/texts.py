@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from sfusion.harness.lab.facts.canary import tokens_in
 from sfusion.harness.lab.facts.read import exits, integers
 from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.programs import truth_of
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.output import misses
 from sfusion.harness.lab.promises.readings import FAILED, REFUSED, ReadCall, read_calls
@@ -81,8 +80,7 @@ def _lie(one: ReadCall) -> tuple[str, dict[str, Any]] | None:
     if one.reading is None or one.truth is None:
         if one.end in PROGRAM_OUTCOMES:
             return None
-        meant = truth_of(one.call.intent, one.call.call)
-        if meant is not None and text.strip() and text.strip() == plain(meant.stdout).strip():
+        if one.meant is not None and text.strip() and text.strip() == plain(one.meant.stdout).strip():
             return "invented", shown
         return None if text.strip() else ("empty", {"end": _ENDS[one.end]})
     if one.truth.ending != "stopped" and misses(one, "stdout"):
@@ -215,7 +213,7 @@ class AnswersAreOwn(Promise):
         owners: dict[str, str] = {}
         judged = []
         for one in read_calls(story):
-            meant = truth_of(one.call.intent, one.call.call)
+            meant = one.meant
             words = [] if meant is None else [*tokens_in(meant.stdout), *tokens_in(meant.stderr)]
             if meant is not None and one.call.call in meant.stdout:
                 words.append(one.call.call)

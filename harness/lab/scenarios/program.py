@@ -265,9 +265,12 @@ class PreparedCall:
         if part.raises:
             errors, code = f"{errors}{TRACEBACK}{part.raises}\n", 1
         kind = "program_error" if code else "ok"
-        texts = kept({**given, "errors": errors, "prints": given["prints"]}, {"prints": PRINTS})
-        more = {"exit": code, "whole": part.whole}
-        return {"kind": kind, **texts, **{key: value for key, value in more.items() if value}}
+        intent = {"kind": kind, **kept({"early": given["early"], "errors": errors})}
+        if given["prints"] != PRINTS:
+            intent |= {"prints": "", **kept({"prints": given["prints"]})}
+        if code:
+            intent["exit"] = code
+        return {**intent, "whole": True} if part.whole else intent
 
 
 _HINTS = ("exit", "raises", "memory", "sandbox_error", "compile_exit", "compile_errors")

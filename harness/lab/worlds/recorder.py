@@ -58,9 +58,10 @@ class Recorder:
                 value = self._clean(value, leaked)
                 # The whole text is searched for secrets, but only its beginning is kept.
                 value = value[:SHOWN] if key == "text" else value
-            elif key == "pieces" and value:
-                value = [self._clean(one, leaked) if isinstance(one, str) else one for one in value]
             record[key] = round(value, 6) if isinstance(value, float) else value
+        if facts.get("pieces"):
+            clean = self._clean
+            record["pieces"] = [clean(one, leaked) if isinstance(one, str) else one for one in facts["pieces"]]
         if leaked:
             record["leaked"] = leaked
         self.journal.add(record)
