@@ -63,7 +63,7 @@ class CutsMarked(Promise):
             if found is None:
                 yield None
             else:
-                yield self.broken_by(one.call, found.kind, stream=found.stream, told=0, **found.details)
+                yield self.broken_by(one.call, found.kind, **{"stream": found.stream, "told": 0, **found.details})
 
 
 class StderrShown(Promise):

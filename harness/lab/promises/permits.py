@@ -310,6 +310,38 @@ class GrantsInOrder(Promise):
         return self.concluded(wrong, served)
 
 
+class RequestsPaced(Promise):
+    """No more permits are granted per second than `requests_per_second` and `requests_burst` of the tool allow."""
+
+    needs = "ending"
+    of_permits = True
+    sentences: ClassVar = {
+        "too_fast": "at {at:g} s a permit was granted {early:.3g} s before {rate:g} per second allow it (burst: "
+        "{burst:g})",
+        "no_pace": "the tool has no `requests_per_second`, or its limiter died, which forgets the pace",
+        "held": "{judged:grant}, none too early",
+    }
+
+    def judge(self, story: Story) -> Verdict:
+        pace = story.began.get("pace")
+        if pace is None or story.of_world("limiter_died") or not story.limiter:
+            return self.not_applicable("no_pace")
+        (rate, burst), wrong = pace, []
+        tokens, last = burst, 0.0
+        granted = [one for one in story.limiter if one["event"] in ("granted", "handed_on")]
+        for event in granted:
+            tokens, last = min(burst, tokens + (event["at"] - last) * rate), event["at"]
+            if tokens < 1 - _ROUNDED * rate:
+                facts = {"at": event["at"], "early": (1 - tokens) / rate, "rate": rate, "burst": burst}
+                wrong.append(self.broken("too_fast", [event], **facts))
+            tokens -= 1
+        return self.concluded(wrong, len(granted)) if granted else self.not_applicable("no_pace")
+
+
+_ROUNDED = 1e-5
+"""Seconds by which the times of a journal may differ from those of the limiter."""
+
+
 class NoStarvation(Promise):
     """No caller waits for a permit longer than `at_most`."""
 

@@ -289,6 +289,12 @@ class Scenario(ScenarioPart):
         return f"'{parameter}'" in str(self.tools[0].get("tool_schema"))
 
     @property
+    def pace(self) -> list[float] | None:
+        """Return the requests per second of the tool and how many may start at once; None if it has no such limit."""
+        rate, burst = self.setting("requests_per_second"), self.setting("requests_burst")
+        return [float(rate), float(burst or max(1, int(rate)))] if isinstance(rate, int | float) and rate else None
+
+    @property
     def stated_limit(self) -> int | None:
         """Return the tool's rate_limit, also of other classes; None if it has none."""
         limit, enabled = self.setting("rate_limit"), self.setting("enable_global_rate_limit")

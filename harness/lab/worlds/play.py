@@ -294,6 +294,7 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         calls=scenario.load.calls if scenario.load is not None else None,
         secrets=recorder.secrets,
         asks=scenario.asks,
+        **({"pace": pace} if (pace := scenario.pace) else {}),
         **({"longest_text": longest} if isinstance(longest := scenario.setting("max_output_chars"), int) else {}),
         **({"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}),
         **more,
