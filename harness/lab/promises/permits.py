@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -28,6 +29,7 @@ class InFlightWithinLimit(Promise):
         "no_limit": "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`",
         "nothing": "no attempt was observed",
         "never_reached": "at most {calls:call} were under way at once, the limit is {limit}: nothing could exceed it",
+        "unseen": "{why}, so the sandbox sees attempts that no longer count",
         "exceeded": "at {at:g} s {crowd} attempts were in flight; the limit is {limit}",
         "exceeded_unreported": "at {at:g} s {crowd} attempts were in flight at the sandbox (the client reports a peak "
         "of {reported}); the limit is {limit}",
@@ -41,6 +43,8 @@ class InFlightWithinLimit(Promise):
         limit = self.limit or story.began.get("limit")
         if limit is None:
             return self.not_shown(story, "no_limit")
+        if (why := _unseen(story)) is not None:
+            return self.not_shown(story, "unseen", why=why)
         found = count_in_flight(_client_steps(story) if story.has_client else _server_steps(story), limit)
         if not found.peak:
             return self.not_shown(story, "nothing")
@@ -57,6 +61,18 @@ class InFlightWithinLimit(Promise):
         if (calls := _most_under_way(story)) < min(limits):
             return self.unknown("never_reached", calls=calls, limit=min(limits))
         return self.held("held" if len(limits) == 1 else "held_resized", peak=found.peak, limit=limit, limits=limits)
+
+
+def _unseen(story: Story) -> str | None:
+    """Say why nobody can tell how many attempts count; None if it can be told."""
+    if story.foreign and story.began.get("queues"):
+        return "requests whose clients have left stay in the queue of a sandbox"
+    died: Event | None = None
+    for event in [*story.of_world("limiter_died", "limiter_started"), *story.of_world("ended")]:
+        if died is not None and event["at"] - died["at"] > 0.5 * story.began.get("lease", inf):
+            return "leases expired while there was no limiter"
+        died = event if event["event"] == "limiter_died" else None
+    return None
 
 
 def _most_under_way(story: Story) -> int:
@@ -216,6 +232,7 @@ class NoPermitLeaked(Promise):
     of_permits = True
     sentences: ClassVar = {
         "not_finished": "the run did not finish",
+        "slow_link": "messages take too long for the lease, so that permits of healthy workers expire",
         "never_returned": "permit {permit} of {worker} was never returned",
         "some_never_returned": "a permit was never returned",
         "still_queued": "callers are still queued after the end",
@@ -229,6 +246,8 @@ class NoPermitLeaked(Promise):
             return self.unknown("limiter_unseen")
         if story.ended is None:
             return self.unknown("not_finished")
+        if story.began.get("slow_link"):
+            return self.unknown("slow_link")
         out: dict[str, Event] = {}
         lost: list[Event] = []
         for event in story.journal.events:

@@ -17,6 +17,8 @@ from sfusion_tools.sandbox.text import plain
 FAILED, REFUSED = "failed", "refused"
 """How a call ended of which no result came, and one whose arguments could not be used."""
 
+_STREAMS = frozenset({"stdout", "stderr"})
+
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
@@ -55,7 +57,7 @@ def _read_calls(story: Story) -> Iterator[ReadCall]:
     longest = story.began.get("longest_text") or inf
     for call in story.made:
         returned, kind = call.returned, call.intent.get("kind")
-        if returned is None or returned.get("raised") or kind in (None, "real"):
+        if returned is None or returned.get("raised") or kind in (None, "real") or call.is_misled:
             continue
         end = REFUSED if kind == "bad_arguments" else FAILED
         if call.results and kind in PROGRAM_OUTCOMES and returned.get("outcome") in (None, *PROGRAM_OUTCOMES):
@@ -72,7 +74,7 @@ def _reading(text: str, truth: ProgramTruth, longest: float) -> Reading | None:
     """Compare a text; None if the tool may have cut it to less than a text can be compared with."""
     size = len(truth.stdout) + len(truth.stderr)
     if text == truth.stdout + truth.stderr and not truth.failed:
-        return Reading((), "")
+        return Reading((), "", shown=_STREAMS)
     return read_text(text, truth, optional=optional_streams(truth)) if size <= longest or size >= SHORTEST_CUT else None
 
 
@@ -92,7 +94,7 @@ def _said(call: CallStory, truth: ProgramTruth) -> ProgramTruth | None:
     streams = {"stdout": truth.stdout, "stderr": truth.stderr}
     given = attempt_of(call.results[-1])
     for fault in call.of_server("strike"):
-        if fault["kind"] == "output" and attempt_of(fault) == given and truth.ending == "exited":
+        if fault["kind"] == "output" and attempt_of(fault) == given and truth.ending in ("exited", "stopped"):
             if fault["what"] == "cut" and "size" not in fault:
                 return None
             for stream in streams if fault["stream"] == "both" else (fault["stream"],):

@@ -70,7 +70,7 @@ def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
 
 def judge_story(story: Story, promises: Iterable[Promise]) -> list[Verdict]:
     """Return the verdicts on a journal that has been read already."""
-    named = [_judged(promise, story) for promise in promises]
+    named = [_judged(promise, story) for promise in list(promises) or [read_promise("every_call_ends_once")]]
     names = {verdict.promise for verdict in named}
     others = [_judged(promise, story) for promise in _IMPLIED if promise.name not in names and _applies(promise, story)]
     return [*named, *(verdict for verdict in others if verdict.state == "broken")]

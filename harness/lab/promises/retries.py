@@ -167,6 +167,7 @@ class NoPermitWhileBackingOff(Promise):
         "{limit}: call {pausing} was waiting to be sent again",
         "no_permits": "the tool took no permits",
         "no_limit": "the limit is not known: the tool does not state a rate_limit",
+        "not_clear": "at the sandbox it cannot be told what calls wait for",
         "nothing": "no request was refused for now",
         "never_again": "no call was sent again",
         "held": "{judged:request} refused for now, the permit released each time",
@@ -199,6 +200,10 @@ class NoPermitWhileBackingOff(Promise):
         limit = story.began.get("limit")
         if limit is None:
             return self.not_applicable("no_limit")
+        struck = {one["kind"] for one in story.server if one["event"] == "strike"}
+        if struck - {"status"} or "pace" in story.began or story.is_disturbed:
+            # A call that waits for its turn or its connection looks like one that waits for a permit.
+            return self.not_applicable("not_clear")
         pausing: dict[str, Event] = {}
         unsent: dict[str, Event] = {}
         flying: set[tuple[object, ...]] = set()

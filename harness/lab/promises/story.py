@@ -16,6 +16,9 @@ from sfusion_tools.record import ENDINGS, Call, fold_call
 PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
 
 
+_DISTURBING = ("killed", "worker_paused", "cut_off", "limiter_died", "limiter_paused", "container_killed", "cancelled")
+
+
 def attempt_of(event: Event) -> tuple[Any, ...]:
     """Return what tells the attempts of all calls apart: each sandbox counts its own."""
     return event.get("sandbox"), event.get("call"), event.get("attempt")
@@ -84,6 +87,12 @@ class CallStory:
         later = self.server[self.server.index(given[-1]) :] if given else self.server
         left = [one for one in later if one["event"] == "unanswered" and not one.get("client_gone")]
         return [one for one in left if ran.get(attempt_of(one)) == one["at"]]
+
+    @cached_property
+    def is_misled(self) -> bool:
+        """Did a fault answer in place of the program, so that nobody but the fake knows what happened?"""
+        told = {attempt_of(one) for one in self.answers}
+        return any(one["kind"] == "timeout" and attempt_of(one) in told for one in self.of_server("strike"))
 
     @property
     def raised(self) -> str | None:
@@ -212,6 +221,11 @@ class Story:
     def made(self) -> list[CallStory]:
         """Return the calls that the world made (the server may have seen others)."""
         return [story for story in self.calls.values() if story.called is not None]
+
+    @cached_property
+    def is_disturbed(self) -> bool:
+        """Did something happen to the cluster or a sandbox as a whole?"""
+        return bool(self.of_world(*_DISTURBING)) or any(one["event"] in ("crash", "wedge") for one in self.server)
 
     @cached_property
     def foreign(self) -> bool:

@@ -192,7 +192,7 @@ class InfraNeverScored(Promise):
 
 def _failed(call: CallStory, returned: Event) -> bool:
     """Did the infrastructure fail the call, by the tool's own word or by the sandbox's ledger?"""
-    if call.intent.get("kind") == "bad_arguments":
+    if call.intent.get("kind") == "bad_arguments" or call.is_misled:
         return False
     stated = returned.get("infrastructure")
     return bool(stated) or (call.intent.get("kind") in (*PROGRAM_OUTCOMES, "sandbox_error") and not call.results)

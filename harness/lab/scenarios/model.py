@@ -120,7 +120,7 @@ class Scenario(ScenarioPart):
         1.0, gt=0, le=1, description="factor for the durations of load and events in world ray"
     )
     promises: Annotated[list[PromisePart], NotHunted("follow from the rest of a case")] = Field(
-        min_length=1, description="what must hold; see `sfusion explain promises`"
+        [], description="what must hold beside what holds in every run; see `sfusion explain promises`"
     )
 
     _written: Data = PrivateAttr(default_factory=dict)

@@ -21,8 +21,8 @@ from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.sandbox.text import plain
 
-_WARN = 1 / 3
-"""The share of programs that warn."""
+_SILENT, _WARN = 1 / 8, 1 / 3
+"""The shares of programs that print nothing and that warn, where a file does not say what they write."""
 _TEXTS = ("prints", "early", "errors")
 
 
@@ -49,7 +49,7 @@ class ProgramPart(ScenarioPart):
     )
     early: str = Field("", description="what it prints first and flushes, so that it survives a timeout")
     errors: str = Field(
-        "", description="its stderr; a third of the programs without `prints` and `errors` warn of something"
+        "", description="its stderr; without `prints` and `errors` some programs warn of something, and some are silent"
     )
     whole: Annotated[bool, Drawn(True, share=0.05)] = Field(
         False,
@@ -84,8 +84,9 @@ class ProgramPart(ScenarioPart):
         name = REPEATED if self.repeated else call
         seconds = round(self.seconds.sample(drawer(seed, "program", name)), 6)
         given: dict[str, Any] = {key: getattr(self, key) for key in _TEXTS}
-        if not self.model_fields_set & {"prints", "errors"} and uniform(seed, "warns", name) < _WARN:
-            given["errors"] = WARNING
+        if not self.model_fields_set & {"prints", "errors"}:
+            drawn = uniform(seed, "wrote", name)
+            given |= {"prints": ""} if drawn < _SILENT else {"errors": WARNING} if drawn < _SILENT + _WARN else {}
         texts = {key: named(text, name) for key, text in given.items()}
         # The sandbox writes {fill:N} out: the code itself stays short.
         ends = {key: named(getattr(self, key), name) for key in ("raises", "compile_errors")}
