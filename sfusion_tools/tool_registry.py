@@ -119,8 +119,9 @@ def load_class(place: str, class_name: str) -> Any:
         raise ConfigError(f"{place}: {module_name} has no class {name!r}; {near(name, classes)}")
     if not isinstance(found, type):
         raise ConfigError(f"{place}: {class_name} is not a class but a {type(found).__name__}")
-    if not hasattr(found, "execute"):
-        raise ConfigError(f"{place}: {class_name} is not a tool: it has no execute(); derive it from BaseTool")
+    missing = next((name for name in ("execute", "create", "release") if not hasattr(found, name)), None)
+    if missing is not None:
+        raise ConfigError(f"{place}: {class_name} is not a tool: it has no {missing}(); derive it from BaseTool")
     return found
 
 

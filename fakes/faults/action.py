@@ -175,6 +175,11 @@ class Action(BaseModel):
         return 0.0
 
     @property
+    def lasts(self) -> float | None:
+        """The most seconds for which it disturbs anything, if it does nothing but that; 0 changes nothing."""
+        return None
+
+    @property
     def asked_wait(self) -> float:
         """The seconds of Retry-After; infinite for anything that is not a number."""
         return 0.0

@@ -102,6 +102,10 @@ class Delay(Action):
     def longest_delay(self) -> float:
         return self.delay.longest
 
+    @property
+    def lasts(self) -> float:
+        return self.delay.longest
+
     def is_harmless(self, phase: Phase) -> bool:
         return phase != "during"
 
@@ -127,6 +131,10 @@ class Degrade(Action):
     """The delay at the end, and from then on."""
     over: Seconds
     """How long the delay takes to grow, from when the faults were set."""
+
+    @property
+    def lasts(self) -> float:
+        return max(self.start, self.end)
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         share = 1.0 if self.over <= 0 else min(1.0, max(0.0, site.active_for() / self.over))
@@ -312,6 +320,7 @@ class Output(ContentFault):
 
     kind = "output"
     phases = ("after",)
+    scalar = "what"
     final = False
     adds = True
     changes_answer = True
@@ -340,17 +349,19 @@ class Output(ContentFault):
         return self.stream != "stderr" and self.what not in ("huge", "not_utf8")
 
     def noted(self) -> dict[str, Any]:
-        return {"what": self.what, "stream": self.stream, **({"size": self.size} if self.what == "huge" else {})}
+        return {
+            "what": self.what,
+            "stream": self.stream,
+            **({"size": self.size} if self.what in ("huge", "cut") else {}),
+        }
 
     @model_validator(mode="before")
     @classmethod
     def _cut_keeps_little(cls, value: Any) -> Any:
-        return _with_small_cut(value)
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``output: lost``."""
-        return _with_small_cut({"what": value})
+        """Let ``cut`` keep ten characters by default: one that keeps a million would rarely be noticed."""
+        given = value[cls.kind] if isinstance(value, dict) and set(value) == {cls.kind} else value
+        given = {"what": given} if isinstance(given, str) else given
+        return {"size": 10, **given} if isinstance(given, dict) and given.get("what") == "cut" else value
 
 
 class Crash(Action):
@@ -383,12 +394,9 @@ class Wedge(Action):
     seconds: Seconds | None = None
     """How long the server stays wedged; until it is restarted by default."""
 
+    @property
+    def lasts(self) -> float | None:
+        return self.seconds
+
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.wedge(self.ping, self.seconds)
-
-
-def _with_small_cut(value: Any) -> Any:
-    """Let ``cut`` keep ten characters by default: one that keeps a million would rarely be noticed."""
-    if isinstance(value, dict) and value.get("what") == "cut" and "size" not in value:
-        return {**value, "size": 10}
-    return value

@@ -14,6 +14,7 @@ from multidict import CIMultiDict
 from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, origin_form, relayed
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
+from sfusion.fakes.sandbox.protocol import sent_fields
 from sfusion.fakes.wire import (
     Access,
     Answer,
@@ -254,7 +255,8 @@ def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
         code = "\n".join(cell for cell in cells if isinstance(cell, str)) if isinstance(cells, list) else None
     if not isinstance(code, str):
         return Subject(digest_of(body))
-    return Subject(call_of(code, body), True, language if isinstance(language, str) else None, code)
+    language = language if isinstance(language, str) else None
+    return Subject(call_of(code, body), True, language, code, sent_fields(fields))
 
 
 def unpacked(answer: Answer) -> Answer:

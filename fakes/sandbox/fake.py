@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from sfusion.fakes.sandbox.protocol import (
     RunCodeAnswer,
     RunJupyter,
     RunJupyterAnswer,
+    sent_fields,
 )
 from sfusion.fakes.wire import (
     Answer,
@@ -251,7 +253,8 @@ def _read_program(body: bytes, content_type: str | None, model: type[BaseModel])
     """Return the fields of a request to run code, and what it is about; raise Unusable."""
     fields = check_body(body, content_type, model)
     code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
-    return fields, Subject(call_of(code, body), True, fields.get("language", "python"), code)
+    sent = fields if "memory_limit_MB" in fields else {**json.loads(body), **fields}  # old servers do not know the key
+    return fields, Subject(call_of(code, body), True, fields.get("language", "python"), code, sent_fields(sent))
 
 
 # A load sends the same few programs again and again, and a retry its own.

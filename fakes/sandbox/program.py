@@ -21,6 +21,7 @@ from sfusion.fakes.faults import Seconds, seconds
 from sfusion.fakes.faults.pattern import Pattern, matches
 from sfusion.fakes.wire import MARK
 from sfusion_tools.errors import near
+from sfusion_tools.output_sizes import PIPE_BYTES
 
 _HINT = re.compile(r'(?<![A-Za-z_])([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
@@ -32,12 +33,20 @@ _MOST = 20_000_000
 
 def fill(text: str) -> str:
     """Replace each ``{fill:N}`` by N characters."""
-    return _FILL.sub(lambda found: "x" * _size(found), text)
+    return _FILL.sub(lambda found: "x" * _size(found), text) if "{fill:" in text else text
+
+
+def passed_on(text: str) -> str:
+    """Return what the real server passes on of one long write."""
+    if len(text) * 4 <= PIPE_BYTES:
+        return text
+    return text.encode()[:PIPE_BYTES].decode(errors="ignore")
 
 
 def check_fill(text: str) -> str:
     """Return the text; raise ValueError if some ``{fill:N}`` has no such N, or if they are too long together."""
-    filled_length(text)
+    if "{fill:" in text:
+        filled_length(text)
     return text
 
 

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 Profile = Literal["2026-07", "2025-06"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
+
+
+_DEFAULTS: dict[str, Any] = {
+    "code": "", "language": "python", "compile_timeout": 10.0, "run_timeout": 10.0, "memory_limit_MB": -1,
+    "stdin": None, "files": {}, "fetch_files": [],
+}  # fmt: skip
+_TEXTS = ("code", "stdin", "files", "fetch_files")
+
+
+def sent_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a request asks for as a journal keeps it: fields that are not as by default, texts as digests."""
+    found: dict[str, Any] = {}
+    for key, usual in _DEFAULTS.items():
+        value = fields.get(key, usual)
+        if value != usual:
+            found[key] = short_digest(value) if key in _TEXTS else value
+    return found
+
+
+def short_digest(value: Any) -> str:
+    """Return a digest by which a text, or other JSON, is recognised in a journal."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 CommandStatus = Literal["Finished", "Error", "TimeLimitExceeded"]

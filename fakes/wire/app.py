@@ -63,6 +63,8 @@ class Subject:
     """A request that the server does its real work for; faults without a path strike only these."""
     language: str | None = None
     code: str | None = None
+    sent: Mapping[str, Any] | None = None
+    """What the request asks for, as the journal keeps it."""
 
 
 class Execution(Protocol):

@@ -89,6 +89,8 @@ class ServerCore(ABC):
         self.journal = journal
         self.plan = FaultPlan(rules, seed=seed)
         self.request_log: RequestLog | None = None
+        self.expected_headers: Mapping[str, str] = {}
+        """Headers that every request for work should carry; the journal names those that are missing or differ."""
         self.wedged_by: str | None = None
         self.ping_alive = True
         self._background: set[asyncio.Task[Any]] = set()

@@ -10,13 +10,14 @@ from typing import Any
 from sfusion.fakes.errors import BrokenStream
 from sfusion.fakes.faults import Arrival, ContentFault, Fate, Phase, Spoilage, Status
 from sfusion.fakes.faults.action import Ping
-from sfusion.fakes.wire.app import Request, Subject, Visit
+from sfusion.fakes.wire.app import Request, Subject, Visit, is_json
 from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.core import Ran, ServerCore
 from sfusion.fakes.wire.delivery import Delivery
 from sfusion.fakes.wire.message import Answer, dump_json, phrase_of
 from sfusion_tools.sandbox.endpoints import redact_path
 
+_JSON = "application/json"
 _AT_ONCE = 32 * 1024
 """Bytes of a body that are sent without waiting: an empty buffer has room for them and the head."""
 
@@ -103,7 +104,7 @@ class Exchange:
         if self._core.journal is not None:
             number, path = self._connection.number, self._request.path
             shown = path if path in self._core.routes else redact_path(path)
-            self.note("arrived", path=shown, in_flight=ledger.in_flight, connection=number)
+            self.note("arrived", path=shown, in_flight=ledger.in_flight, connection=number, **self._sent(subject))
         status, log = 0, self._core.request_log
         began, started = (0.0, 0.0) if log is None else (time.time(), self._core.now())
         try:
@@ -310,6 +311,15 @@ class Exchange:
         return False
 
     # -- the journal --
+
+    def _sent(self, subject: Subject) -> dict[str, Any]:
+        """Return what was sent: never the value of a header, which may be a secret."""
+        headers = self._request.headers
+        lacks = [name for name, value in self._core.expected_headers.items() if headers.get(name) != value]
+        kind = headers.get("Content-Type", _JSON)
+        if kind != _JSON and not is_json(kind):
+            lacks.append("Content-Type")
+        return {key: value for key, value in (("sent", subject.sent), ("lacks", lacks)) if value}
 
     def _tell(self, status: int) -> None:
         """Record how the request ends."""

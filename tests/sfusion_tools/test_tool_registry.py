@@ -82,6 +82,12 @@ class Nameless:
 
     async def execute(self) -> None: ...
 
+    create = release = execute
+
+
+class Unmade:
+    async def execute(self) -> None: ...
+
 
 class NoTool:
     """Has no execute()."""

@@ -9,7 +9,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from sfusion.fakes.sandbox.gate import pass_time
-from sfusion.fakes.sandbox.program import NOTHING, ProgramScript, ScriptedProgram, hinted, mark_of, without_mark
+from sfusion.fakes.sandbox.program import (
+    NOTHING,
+    ProgramScript,
+    ScriptedProgram,
+    hinted,
+    mark_of,
+    passed_on,
+    without_mark,
+)
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
@@ -182,13 +190,6 @@ class ScriptedExecutor:
             await self.work(0.0, 0.0)
             return None
         return await self.work(seconds, limit) if seconds else 0.0
-
-
-def passed_on(text: str) -> str:
-    """Return what the real server passes on of one long write."""
-    if len(text) * 4 <= PIPE_BYTES:
-        return text
-    return text.encode()[:PIPE_BYTES].decode(errors="ignore")
 
 
 def stored_files(files: Mapping[str, str | None]) -> dict[str, bytes]:

@@ -25,6 +25,7 @@ PROMISES: dict[str, type[Promise]] = {}
 
 COMMON = {
     "stuck": "the run could not go on: {why}",
+    "broken_off": "the run was broken off after {after:g} s (`horizon`), with {made} of {planned:call} made",
     "not_our_limiter": "this tool does not use the limiter of sfusion",
     "limiter_unseen": "the limiter of this tool cannot be observed",
     "engine_silent": "the engine never answered",
@@ -55,8 +56,10 @@ class Promise(BaseModel):
     """Can only be judged when the scenario runs rollouts."""
     of_permits: ClassVar[bool] = False
     """Is about our limiter, so it does not apply to a tool without it."""
-    always: ClassVar[bool] = False
-    """Is judged in every run, and reported where it did not hold also if the scenario does not name it."""
+    implied: ClassVar[bool] = True
+    """Is judged in every run, and reported where it is broken also if the scenario does not name it."""
+    exact: ClassVar[bool] = False
+    """Is about moments that only virtual time keeps apart, so that it is implied in world sim only."""
     needs: ClassVar[Need] = "result"
     """What must have happened in a run before this can be held; otherwise the run shows nothing and it is unknown."""
 

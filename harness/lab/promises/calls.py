@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from typing import Annotated, Any, ClassVar
@@ -24,7 +25,6 @@ _SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
 class ToolNeverRaises(Promise):
     """The tool never raises: the model would read a traceback, and verl scores the call 0. Judged in every run."""
 
-    always = True
     needs = "ending"
     sentences: ClassVar = {
         "raised": "the tool raised {what} ({call}, {place})",
@@ -103,18 +103,24 @@ def _sent_late(call: CallStory, on_the_way: float) -> Event | None:
     end = call.endings[0]
     if end["event"] == "lost":
         return None
-    read_on = {attempt_of(one) for one in call.server if one["event"] == "answered" and not one.get("client_gone")}
-    late = (one for one in call.of_server("arrived") if one["at"] > end["at"] + on_the_way)
+    late = [one for one in call.of_server("arrived") if one["at"] > end["at"] + on_the_way]
+    if not late:
+        return None
+    read_on = {attempt_of(one) for one in call.of_server("answered") if not one.get("client_gone")}
     return next((one for one in late if attempt_of(one) in read_on), None)
 
 
 def _amount(value: Any) -> Any:
-    if value in ("all", "none", "some") or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value
-    if isinstance(value, str) and _SHARE.fullmatch(value.strip()):
+    if isinstance(value, str) and (found := _SHARE.fullmatch(value.strip())) is not None:
+        if (found[1], float(found[2])) in (("at least ", 0.0), ("at most ", 100.0 if found[3] else math.inf)):
+            raise ValueError(f"{value!r} cannot be broken; write `any` if the outcome may occur in any number")
         return value.strip()
+    if value in ("all", "none", "some", "any") or (
+        isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    ):
+        return value
     raise ValueError(
-        f"{value!r} is not an amount; use all, none, some, a number, 'at least 5', 'at most 2%' or 'at least 90%'"
+        f"{value!r} is not an amount; use all, none, some, any, a number, 'at least 5', 'at most 2%' or 'at least 90%'"
     )
 
 
@@ -128,6 +134,7 @@ class Outcomes(Promise):
     got the result of their program; the others count as any infrastructure failure that is named.
     """
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     sentences: ClassVar = {
         "not_stated": "the tool states no outcome, and nobody else knows how real code ended",
@@ -214,6 +221,8 @@ def _fits(amount: int | str, count: int, total: int) -> bool:
             return count == 0
         case "some":
             return count > 0
+        case "any":
+            return True
         case int():
             return count == amount
     found = _SHARE.fullmatch(amount)
@@ -230,6 +239,7 @@ class AttemptsPerCall(Promise):
     """No call makes more HTTP requests than `at_most` or fewer than `at_least`. Requests answered with 429 and
     Retry-After do not count towards `at_most`: the sandbox was full and said when to come back."""
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     scalar = "at_most"
     sentences: ClassVar = {
@@ -240,7 +250,7 @@ class AttemptsPerCall(Promise):
     }
 
     at_most: int | None = Field(None, ge=0, description="maximum number of requests for one call")
-    at_least: int | None = Field(None, ge=0, description="minimum number of requests for a call that returned")
+    at_least: int | None = Field(None, ge=1, description="minimum number of requests for a call that returned")
 
     @model_validator(mode="after")
     def _something(self) -> AttemptsPerCall:
@@ -383,6 +393,7 @@ class NoDuplicateExecution(Promise):
     unknown, because only the sandbox knows whether the program ran each time.
     """
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     scalar = "at_most"
     sentences: ClassVar = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.story import Story, attempt_of
+from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
 
 _KEEP_ALIVE = 5.0
@@ -20,6 +21,7 @@ class ConnectionsReused(Promise):
     """Connections are kept open and used again: new ones, opened while a connection of the same worker is idle that
     just delivered a result, are fewer than requests on connections that are used again. Judged at the sandbox."""
 
+    exact: ClassVar[bool] = True
     sentences: ClassVar = {
         "needless": "call {call} opened connection {connection} while another was idle; {again} of {requests:request} "
         "used an open one",
@@ -29,27 +31,8 @@ class ConnectionsReused(Promise):
 
     def judge(self, story: Story) -> Verdict:
         # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
-        results = {id(one) for call in story.made if call.returned for one in call.results}
-        worker_of = {id(one): (call.called or {}).get("worker") for call in story.made for one in call.server}
-        place = {id(event): number for number, event in enumerate(story.journal.events)}
-        chosen = {
-            id(event): place[id(start)]
-            for call in story.made
-            for start in (call.called, *call.of_client("attempt_started"))
-            if start is not None
-            for event in call.of_server("arrived")
-            if place[id(start)] < place[id(event)]
-        }
-        """When a request chose its connection, as far as is known: maybe long before it arrived."""
-        freed = {
-            id(result): place[id(end)]
-            for call in story.made
-            if call.returned
-            for result in call.results
-            for end in (call.returned, *call.of_client("attempt_ended"))
-            if end is call.returned or end["attempt"] == result.get("attempt")
-        }
-        """When a client had read a result."""
+        results = {id(one): call for call in story.made if call.returned for one in call.results}
+        order = _Order(story)
         idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
         """The last request and its result on each connection."""
         requests: dict[tuple[Any, ...], Event] = {}
@@ -72,12 +55,11 @@ class ConnectionsReused(Promise):
                     unused = (
                         connection
                         for connection, (request, result) in idle.items()
-                        if worker_of.get(id(event)) == worker_of[id(result)]
-                        and event.get("sandbox") == result.get("sandbox")
+                        if event.get("sandbox") == result.get("sandbox")
                         # Those that arrive at the same moment were on their way together.
                         and request["at"] < event["at"]
                         and result["at"] <= began < result["at"] + _FRESH
-                        and freed[id(result)] < chosen.get(id(event), place[id(event)])
+                        and order.could_use(event, result, results[id(result)])
                     )
                     if (connection := next(unused, None)) is not None:
                         del idle[connection]  # it could have served one request, not all of them
@@ -94,6 +76,39 @@ class ConnectionsReused(Promise):
         return self.held(again=again, needless=len(needless))
 
 
+class _Order:
+    """What came before what in a journal, which is worked out for the few requests that it matters for."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {id(event): number for number, event in enumerate(self._story.journal.events)}
+
+    @cached_property
+    def _calls(self) -> dict[int, CallStory]:
+        return {id(one): call for call in self._story.made for one in call.of_server("arrived")}
+
+    def could_use(self, request: Event, result: Event, owner: CallStory) -> bool:
+        """Had a client read a result when one of the same worker chose the connection of its request?"""
+        call = self._calls.get(id(request))
+        if (
+            call is None
+            or call.called is None
+            or owner.called is None
+            or call.called["worker"] != owner.called["worker"]
+        ):
+            return False
+        place = self._places
+        mine = [end for end in owner.of_client("attempt_ended") if end["attempt"] == result.get("attempt")]
+        freed = place[id(mine[-1] if mine else owner.returned)]
+        # As far as is known it chose long before it arrived.
+        starts = [place[id(start)] for start in (call.called, *call.of_client("attempt_started"))]
+        chosen = max((start for start in starts if start < place[id(request)]), default=place[id(request)])
+        return freed < chosen
+
+
 def _connection(event: Event) -> tuple[Any, Any]:
     return event.get("sandbox"), event["connection"]
 
@@ -102,6 +117,7 @@ class NoDeadConnectionUsed(Promise):
     """No request is sent on a connection that the sandbox is about to close: it does so after 5 idle seconds, and what
     is sent within half a second of that may be lost on the way. Judged at the sandbox."""
 
+    exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
         "dead": "call {call} was sent on a connection that had been idle for {idle:.3g} s; the sandbox closes it after "

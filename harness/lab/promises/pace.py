@@ -25,6 +25,7 @@ class RecoversWithin(Promise):
     is taken as the end.
     """
 
+    implied: ClassVar[bool] = False
     scalar = "seconds"
     sentences: ClassVar = {
         "too_slow": "after {event} at {at:g} s it took {took:.3g} s until a program completed, promised {bound:g} s",
@@ -112,6 +113,7 @@ def _was_refused(call: CallStory, since: float) -> bool:
 class ThroughputAtLeast(Promise):
     """At least `per_second` calls per second get a result of their program, from the first call to the last result."""
 
+    implied: ClassVar[bool] = False
     scalar = "per_second"
     sentences: ClassVar = {
         "too_slow": "{calls} calls in {took:.4g} s, {rate:.4g} per second; promised {bound:g}",
@@ -147,6 +149,7 @@ class NoStall(Promise):
     """The run never stands still: while calls are under way, some request arrives at the sandbox, some program starts
     or ends, or some call ends within `at_most`."""
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     scalar = "at_most"
     sentences: ClassVar = {

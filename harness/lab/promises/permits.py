@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -13,6 +14,7 @@ from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.story import Story, attempt_of
 from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion_tools.record import ENDINGS
 
 
 class InFlightWithinLimit(Promise):
@@ -26,6 +28,8 @@ class InFlightWithinLimit(Promise):
     sentences: ClassVar = {
         "no_limit": "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`",
         "nothing": "no attempt was observed",
+        "never_reached": "at most {calls:call} were under way at once, the limit is {limit}: nothing could exceed it",
+        "unseen": "{why}, so the sandbox sees attempts that no longer count",
         "exceeded": "at {at:g} s {crowd} attempts were in flight; the limit is {limit}",
         "exceeded_unreported": "at {at:g} s {crowd} attempts were in flight at the sandbox (the client reports a peak "
         "of {reported}); the limit is {limit}",
@@ -39,6 +43,8 @@ class InFlightWithinLimit(Promise):
         limit = self.limit or story.began.get("limit")
         if limit is None:
             return self.not_shown(story, "no_limit")
+        if (why := _unseen(story)) is not None:
+            return self.not_shown(story, "unseen", why=why)
         found = count_in_flight(_client_steps(story) if story.has_client else _server_steps(story), limit)
         if not found.peak:
             return self.not_shown(story, "nothing")
@@ -52,7 +58,30 @@ class InFlightWithinLimit(Promise):
             facts = {"at": found.first[-1]["at"], "crowd": found.crowd, "reported": reported, "limit": found.limit}
             return self.broken(kind, found.first, found.broken, **facts)
         limits = list(dict.fromkeys(found.limits))
+        if (calls := _most_under_way(story)) < min(limits):
+            return self.unknown("never_reached", calls=calls, limit=min(limits))
         return self.held("held" if len(limits) == 1 else "held_resized", peak=found.peak, limit=limit, limits=limits)
+
+
+def _unseen(story: Story) -> str | None:
+    """Say why nobody can tell how many attempts count; None if it can be told."""
+    if story.foreign and story.began.get("queues"):
+        return "requests whose clients have left stay in the queue of a sandbox"
+    died: Event | None = None
+    for event in [*story.of_world("limiter_died", "limiter_started"), *story.of_world("ended")]:
+        if died is not None and event["at"] - died["at"] > 0.5 * story.began.get("lease", inf):
+            return "leases expired while there was no limiter"
+        died = event if event["event"] == "limiter_died" else None
+    return None
+
+
+def _most_under_way(story: Story) -> int:
+    """Return how many calls were under way at once: so many attempts there could have been, whatever the tool does."""
+    now = most = 0
+    for event in story.world:
+        now += (event["event"] == "called") - (event["event"] in ENDINGS)
+        most = max(most, now)
+    return most
 
 
 @dataclass
@@ -203,6 +232,7 @@ class NoPermitLeaked(Promise):
     of_permits = True
     sentences: ClassVar = {
         "not_finished": "the run did not finish",
+        "slow_link": "messages take too long for the lease, so that permits of healthy workers expire",
         "never_returned": "permit {permit} of {worker} was never returned",
         "some_never_returned": "a permit was never returned",
         "still_queued": "callers are still queued after the end",
@@ -216,6 +246,8 @@ class NoPermitLeaked(Promise):
             return self.unknown("limiter_unseen")
         if story.ended is None:
             return self.unknown("not_finished")
+        if story.began.get("slow_link"):
+            return self.unknown("slow_link")
         out: dict[str, Event] = {}
         lost: list[Event] = []
         for event in story.journal.events:
@@ -297,9 +329,42 @@ class GrantsInOrder(Promise):
         return self.concluded(wrong, served)
 
 
+class RequestsPaced(Promise):
+    """No more permits are granted per second than `requests_per_second` and `requests_burst` of the tool allow."""
+
+    needs = "ending"
+    of_permits = True
+    sentences: ClassVar = {
+        "too_fast": "at {at:g} s a permit was granted {early:.3g} s before {rate:g} per second allow it (burst: "
+        "{burst:g})",
+        "no_pace": "the tool has no `requests_per_second`, or its limiter died, which forgets the pace",
+        "held": "{judged:grant}, none too early",
+    }
+
+    def judge(self, story: Story) -> Verdict:
+        pace = story.began.get("pace")
+        if pace is None or story.of_world("limiter_died") or not story.limiter:
+            return self.not_applicable("no_pace")
+        (rate, burst), wrong = pace, []
+        tokens, last = burst, 0.0
+        granted = [one for one in story.limiter if one["event"] in ("granted", "handed_on")]
+        for event in granted:
+            tokens, last = min(burst, tokens + (event["at"] - last) * rate), event["at"]
+            if tokens < 1 - _ROUNDED * rate:
+                facts = {"at": event["at"], "early": (1 - tokens) / rate, "rate": rate, "burst": burst}
+                wrong.append(self.broken("too_fast", [event], **facts))
+            tokens -= 1
+        return self.concluded(wrong, len(granted)) if granted else self.not_applicable("no_pace")
+
+
+_ROUNDED = 1e-5
+"""Seconds by which the times of a journal may differ from those of the limiter."""
+
+
 class NoStarvation(Promise):
     """No caller waits for a permit longer than `at_most`."""
 
+    implied: ClassVar[bool] = False
     needs = "ending"
     of_permits = True
     scalar = "at_most"

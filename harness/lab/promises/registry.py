@@ -22,6 +22,10 @@ for _module in iter_modules([str(Path(__file__).parent)]):
     import_module(f"{__package__}.{_module.name}")
 
 
+_IMPLIED = tuple(cls() for cls in PROMISES.values() if cls.implied)
+"""Promises that hold in every run, whatever it is about."""
+
+
 def read_promise(value: Any) -> Promise:
     """Read a promise as scenarios write it: a name, or a mapping of one name to its parameters."""
     if isinstance(value, Promise):
@@ -66,19 +70,28 @@ def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
 
 def judge_story(story: Story, promises: Iterable[Promise]) -> list[Verdict]:
     """Return the verdicts on a journal that has been read already."""
-    named = [_judged(promise, story) for promise in promises]
+    named = [_judged(promise, story) for promise in list(promises) or [read_promise("every_call_ends_once")]]
     names = {verdict.promise for verdict in named}
-    others = [_judged(cls(), story) for name, cls in PROMISES.items() if cls.always and name not in names]
+    others = [_judged(promise, story) for promise in _IMPLIED if promise.name not in names and _applies(promise, story)]
     return [*named, *(verdict for verdict in others if verdict.state == "broken")]
+
+
+def _applies(promise: Promise, story: Story) -> bool:
+    if promise.of_rollouts and not story.of_world("rollout_started"):
+        return False
+    return story.journal.header.get("world") == "sim" or not promise.exact
 
 
 def _judged(promise: Promise, story: Story) -> Verdict:
     verdict = promise.judge(story)
     if stuck := story.of_world("stuck"):
         return verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
+    if verdict.held and (off := story.of_world("broken_off")):
+        made = len(story.made)
+        return promise.unknown("broken_off", after=off[0]["after"], made=made, planned=story.began.get("calls") or made)
     if promise.of_permits and story.foreign:
         return promise.not_applicable("not_our_limiter")
-    if verdict.state == "broken" and (promise.always or not story.of_world("unobserved")):
+    if verdict.state == "broken" and (promise.name == "tool_never_raises" or not story.of_world("unobserved")):
         return verdict
     return (_shows_nothing(story, promise) if verdict.state in ("held", "broken") else None) or verdict
 

@@ -64,6 +64,7 @@ class RetriesSpread(Promise):
     """Calls that were refused together do not come back together: most of a group of at least four return at
     different moments. Judged by the pauses that our client reports, for other tools by the requests at the sandbox."""
 
+    exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
         "together": "{herd} of {group} calls that were refused at {at:g} s came back together at {again:.4g} s",
@@ -161,6 +162,7 @@ class NoPermitWhileBackingOff(Promise):
     could use it. For other tools: while calls wait to be sent again and fewer than the tool's limit are in flight,
     those that were never sent do not wait longer than `at_most`."""
 
+    exact: ClassVar[bool] = True
     needs = "ending"
     sentences: ClassVar = {
         "kept": "call {call} kept permit {permit} for {held:.3g} s after status {status}",
@@ -168,6 +170,7 @@ class NoPermitWhileBackingOff(Promise):
         "{limit}: call {pausing} was waiting to be sent again",
         "no_permits": "the tool took no permits",
         "no_limit": "the limit is not known: the tool does not state a rate_limit",
+        "not_clear": "at the sandbox it cannot be told what calls wait for",
         "nothing": "no request was refused for now",
         "never_again": "no call was sent again",
         "held": "{judged:request} refused for now, the permit released each time",
@@ -200,6 +203,10 @@ class NoPermitWhileBackingOff(Promise):
         limit = story.began.get("limit")
         if limit is None:
             return self.not_applicable("no_limit")
+        struck = {one["kind"] for one in story.server if one["event"] == "strike"}
+        if struck - {"status"} or "pace" in story.began or story.is_disturbed:
+            # A call that waits for its turn or its connection looks like one that waits for a permit.
+            return self.not_applicable("not_clear")
         pausing: dict[str, Event] = {}
         unsent: dict[str, Event] = {}
         flying: set[tuple[object, ...]] = set()

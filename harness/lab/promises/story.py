@@ -16,6 +16,9 @@ from sfusion_tools.record import ENDINGS, Call, fold_call
 PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
 
 
+_DISTURBING = ("killed", "worker_paused", "cut_off", "limiter_died", "limiter_paused", "container_killed", "cancelled")
+
+
 def attempt_of(event: Event) -> tuple[Any, ...]:
     """Return what tells the attempts of all calls apart: each sandbox counts its own."""
     return event.get("sandbox"), event.get("call"), event.get("attempt")
@@ -40,10 +43,18 @@ class CallStory:
     """All events that name the call."""
 
     def of_client(self, event: str) -> list[Event]:
-        return [one for one in self.client if one["event"] == event]
+        return self._by_name[0].get(event, [])
 
     def of_server(self, event: str) -> list[Event]:
-        return [one for one in self.server if one["event"] == event]
+        return self._by_name[1].get(event, [])
+
+    @cached_property
+    def _by_name(self) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
+        found: tuple[dict[str, list[Event]], dict[str, list[Event]]] = {}, {}
+        for names, events in zip(found, (self.client, self.server), strict=True):
+            for event in events:
+                names.setdefault(event["event"], []).append(event)
+        return found
 
     @cached_property
     def answers(self) -> list[Event]:
@@ -77,13 +88,19 @@ class CallStory:
         left = [one for one in later if one["event"] == "unanswered" and not one.get("client_gone")]
         return [one for one in left if ran.get(attempt_of(one)) == one["at"]]
 
+    @cached_property
+    def is_misled(self) -> bool:
+        """Did a fault answer in place of the program, so that nobody but the fake knows what happened?"""
+        told = {attempt_of(one) for one in self.answers}
+        return any(one["kind"] == "timeout" and attempt_of(one) in told for one in self.of_server("strike"))
+
     @property
     def raised(self) -> str | None:
         """Return the type of what the tool raised; None if nothing, or the guard that is meant to end the job."""
         kind = (self.returned or {}).get("raised")
         return None if kind == GuardTripped.__name__ else kind
 
-    @property
+    @cached_property
     def succeeded(self) -> bool:
         """Did the caller get a result of the program, from a sandbox that gave one?"""
         returned = self.returned
@@ -91,12 +108,12 @@ class CallStory:
             return False
         return returned.get("outcome") in (None, *PROGRAM_OUTCOMES)
 
-    @property
+    @cached_property
     def returned(self) -> Event | None:
         """Return the event `returned`; None if the call ended in another way."""
         return next((one for one in self.endings if one["event"] == "returned"), None)
 
-    @property
+    @cached_property
     def intent(self) -> dict[str, Any]:
         """Return what its program does when nothing goes wrong, unless it is stopped because it must share cores."""
         intent = (self.called or {}).get("intent") or {}
@@ -117,6 +134,8 @@ class Story:
         self.limiter: list[Event] = []
         self.server: list[Event] = []
         self.engine: list[Event] = []
+        self.cache: dict[str, Any] = {}
+        """What promises have found out and share."""
         self._repeated: dict[str, list[CallStory]] = {}
         """Calls that send the same code, by what the sandbox calls it."""
         self._owners: dict[tuple[Any, ...], CallStory] = {}
@@ -144,7 +163,7 @@ class Story:
                 story.server.append(event)
             elif event["event"] == "called":
                 story.called = event
-                if (mark := story.intent.get("mark")) is not None:
+                if (mark := (event.get("intent") or {}).get("mark")) is not None:
                     self._repeated.setdefault(mark, []).append(story)
             elif event["event"] in ENDINGS:
                 story.endings.append(event)
@@ -169,7 +188,8 @@ class Story:
         }
 
     def _need(self, call: CallStory) -> tuple[float, ...]:
-        return len(call.of_server("arrived")), self._ends.get(call.call, math.inf)
+        arrived = sum(one["event"] == "arrived" for one in call.server)
+        return arrived, self._ends.get(call.call, math.inf)
 
     def of_world(self, *events: str) -> list[Event]:
         return [one for one in self.world if one["event"] in events]
@@ -201,6 +221,11 @@ class Story:
     def made(self) -> list[CallStory]:
         """Return the calls that the world made (the server may have seen others)."""
         return [story for story in self.calls.values() if story.called is not None]
+
+    @cached_property
+    def is_disturbed(self) -> bool:
+        """Did something happen to the cluster or a sandbox as a whole?"""
+        return bool(self.of_world(*_DISTURBING)) or any(one["event"] in ("crash", "wedge") for one in self.server)
 
     @cached_property
     def foreign(self) -> bool:

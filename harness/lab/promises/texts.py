@@ -4,122 +4,119 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import repeat
-from typing import ClassVar
+from itertools import combinations
+from typing import Any, ClassVar
 
+from sfusion.harness.lab.facts.canary import tokens_in
+from sfusion.harness.lab.facts.read import exits, integers
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.output import cut_marks
+from sfusion.harness.lab.promises.output import misses
+from sfusion.harness.lab.promises.readings import FAILED, REFUSED, ReadCall, read_calls
 from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Story
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.sandbox.text import plain
 
-_HEAD = 40
-_CUT = ("characters cut", "(truncated)", "may have cut")
-
 
 class TextIsTruthful(Promise):
-    """The model reads what happened: the program's output if it ran, and nothing that looks like output if it did not.
-    Compared with what the program does and what the sandbox really executed, whatever the tool states."""
+    """The model reads what happened: if its program ran, what that wrote, each word once and in order; if not, nothing
+    that looks like it. Ends that differ read differently, in whatever language. Compared with what the program does and
+    what the sandbox really executed, whatever the tool states. In rollouts, what a turn `sees` is there."""
 
     needs = "ending"
     sentences: ClassVar = {
         "other_outcome": "call {call}: the outcome is {outcome}, but the program ends with {kind}",
         "never_given": "call {call}: the outcome is {outcome}, but the sandbox never gave a result",
-        "cut_in_two": "call {call}: the tool message has a character that was cut in two: {text!r}",
-        "output_missing": "call {call}: expected {prints!r} in the tool message, found an empty text",
-        "empty": "call {call}: the program ended with {kind}, but the tool message is empty",
-        "other_output": "call {call}: the program printed {prints!r}, but the tool message is {text!r}",
-        "error_hidden": "call {call}: the program failed, but the tool message is only its output: {text!r}",
+        "missing": "call {call}: expected {prints!r} in the tool message, found {text!r}",
+        "changed": "call {call}: the tool message does not show {stream} as it was, {lost!r} is missing: {text!r}",
+        "scrambled": "call {call}: the tool message shows the lines of the output in another order: {text!r}",
+        "repeated": "call {call}: the tool message shows a part of the output twice: {text!r}",
+        "stderr_first": "call {call}: the tool message shows stderr before stdout: {text!r}",
         "end_hidden": "call {call}: the program ended with {kind}, but the tool message is {text!r}",
+        "empty": "call {call}: the call {end}, but the tool message is empty",
         "invented": "call {call}: the call got no result, but the tool message looks like output: {text!r}",
-        "loss_hidden": "call {call}: the call got no result, but the tool message does not say so: {text!r}",
-        "failure_hidden": "call {call}: the call ended {outcome}, but the tool message does not say so: {text!r}",
+        "same_words": "the text is the same where a call {end} ({call}) and where one {kind} ({other}): {text!r}",
+        "exit_untrue": "call {call}: the program ended with exit code {exit}, but the tool message tells {told}",
+        "not_read": "the model of rollout {rollout} was to read {missed!r} and did not",
         "nothing": "no call returned a text that could be judged",
         "held": "{judged:tool message}, all true",
     }
-    identity = ("outcome", "kind")
+    identity = ("outcome", "kind", "end")
 
     def checks(self, story: Story) -> Iterator[Verdict | None]:
-        for call in story.made:
-            returned = call.returned
-            if returned is None or returned.get("raised") or call.intent.get("kind") in (None, "real"):
-                continue
-            kind, facts = _lie(call, returned) or ("", {})
-            yield self.broken_by(call, kind, **facts) if kind else None
+        found = read_calls(story)
+        for one in found:
+            kind, facts = _lie(one) or ("", {})
+            yield self.broken_by(one.call, kind, **facts) if kind else None
+        for one, other in _alike(found):
+            facts = {"end": _ENDS[one.end], "kind": _ENDS[other.end], "other": other.call.call}
+            yield self.broken_by(one.call, "same_words", text=(one.text or "")[:60], **facts)
+        for one, told in _wrong_exits(found):
+            exit = one.truth.exit if one.truth else 0
+            yield self.broken_by(one.call, "exit_untrue", exit=exit, told=told)
+        for event in story.engine:
+            if event["event"] == "spoke" and "missed" in event:
+                yield self.broken("not_read", [event], rollout=event["rollout"], missed=event["missed"])
 
 
-def _lie(call: CallStory, returned: Event) -> tuple[str, dict[str, str]] | None:
-    """Return what is untrue about a tool message, whatever the tool states as the outcome: a kind and parameters."""
-    # Escape codes that a program printed are not shown to the model, and need not be.
-    intent, text, outcome = call.intent, plain(returned.get("text") or ""), returned.get("outcome")
-    kind, prints = intent["kind"], plain(intent.get("prints", "")).strip()
-    if outcome in PROGRAM_OUTCOMES and outcome != kind:
+_ENDS = {
+    "ok": "succeeded", "program_error": "failed by its program", "program_timeout": "timed out",
+    "compile_error": "did not compile", FAILED: "got no result", REFUSED: "was refused",
+}  # fmt: skip
+_OWN_MISREADS = ("changed", "scrambled", "repeated", "stderr_first")
+"""Others are those of promises of their own."""
+
+
+def _lie(one: ReadCall) -> tuple[str, dict[str, Any]] | None:
+    """Return what is untrue about a tool message, or about the outcome that is stated: a kind and parameters."""
+    kind, outcome, text = one.call.intent["kind"], one.returned.get("outcome"), one.text
+    if outcome != kind and (outcome in PROGRAM_OUTCOMES or (one.end == REFUSED and outcome is not None)):
         return "other_outcome", {"outcome": outcome, "kind": kind}
-    if outcome in PROGRAM_OUTCOMES and not call.results:
+    if outcome in PROGRAM_OUTCOMES and not one.call.results:
         return "never_given", {"outcome": outcome}
-    if "\ufffd" in text and "\ufffd" not in intent.get("early", "") + prints + intent.get("errors", ""):
-        place = max(0, text.index("\ufffd") - 20)
-        return "cut_in_two", {"text": text[place : place + 40]}
-    if not text.strip() and (prints or kind != "ok"):
-        return ("output_missing", {"prints": prints[:60]}) if prints else ("empty", {"kind": kind})
-    if call.results and kind in ("ok", "program_error") and outcome in (None, "ok", "program_error"):
-        # The journal keeps only both ends of a long text; a text cut by the tool keeps at least one end of the output.
-        cut = _is_cut(text) or bool(cut_marks(text))
-        shortened = cut or returned.get("chars", 0) > len(text)
-        ends = [plain(intent.get("ends", prints)).strip()[-_HEAD:]] if cut else []
-        sought = [prints[:_HEAD], *ends] if shortened else [prints]
-        shown = text + plain(returned.get("tail", ""))
-        if not (shortened and intent.get("early")) and not any(one in shown for one in sought):
-            return "other_output", {"prints": prints[:60], "text": text[:60]}
-        if kind == "program_error" and prints and not intent.get("errors") and text.strip() == prints:
-            return "error_hidden", {"text": text[:60]}
+    if text is None:
         return None
-    if call.results and kind in PROGRAM_OUTCOMES and outcome in (None, *PROGRAM_OUTCOMES):
-        seen = returned.get("chars", 0) <= len(returned.get("text") or "")  # the journal has all of it
-        silent = seen and not explains(text)
-        return ("end_hidden", {"kind": kind, "text": text[:60]}) if silent else None
-    if prints and text.strip() == prints:
-        return "invented", {"text": text[:60]}
-    if outcome not in PROGRAM_OUTCOMES and not explains(text):
-        stated = {"text": text[:60]} if outcome is None else {"outcome": outcome, "text": text[:60]}
-        return "loss_hidden" if outcome is None else "failure_hidden", stated
-    return None
+    shown = {"text": text[:60]}
+    if one.reading is None or one.truth is None:
+        if one.end in PROGRAM_OUTCOMES:
+            return None
+        if one.meant is not None and text.strip() and text.strip() == plain(one.meant.stdout).strip():
+            return "invented", shown
+        return None if text.strip() else ("empty", {"end": _ENDS[one.end]})
+    if one.truth.ending != "stopped" and misses(one, "stdout"):
+        return "missing", {"prints": one.truth.stdout.strip()[:60], **shown}
+    for wrong in one.reading.wrong:
+        if wrong.kind in _OWN_MISREADS:
+            return wrong.kind, {"stream": wrong.stream, "lost": wrong.details.get("lost", ""), **shown}
+    silent = one.truth.failed and not one.truth.stderr.strip() and not one.reading.wording.strip()
+    return ("end_hidden", {"kind": kind, **shown}) if silent else None
 
 
-_EXPLAINING = ("error", "fail", "timeout", "timed out", "not reach", "unreachable", "unavailable", "busy", "refused",
-               "invalid", "exception", "not run", "unknown", "missing", "must ", "cannot", "could not", "rejected",
-               "throttled", "too many", "cancel", "compile", "time limit",
-               "错误", "失败", "超时", "故障", "异常", "无法", "拒绝", "不可用")  # fmt: skip
+def _alike(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, ReadCall]]:
+    """Yield pairs of calls that ended differently and read the same, one of each pair of ends."""
+    words: dict[str, dict[str, ReadCall]] = {}
+    for one in calls:
+        # What a program or a compiler wrote to stderr tells how it ended.
+        if one.wording and not (one.truth is not None and one.truth.stderr.strip()):
+            words.setdefault(one.end, {}).setdefault(one.wording, one)
+    for end, other in combinations(words, 2):
+        same = next((wording for wording in words[end] if wording in words[other]), None)
+        if same is not None:
+            yield words[end][same], words[other][same]
 
 
-def explains(text: str) -> bool:
-    # Other tools may word it as they like, but a bare placeholder looks like output.
-    words = text.lower()
-    return any(word in words for word in _EXPLAINING)
-
-
-def _is_cut(text: str) -> bool:
-    return any(mark in text for mark in _CUT)
-
-
-class PartialOutputKept(Promise):
-    """What a program printed before its timeout reaches the model."""
-
-    sentences: ClassVar = {
-        "dropped": "call {call} printed {prints!r} before its timeout, but the tool message is {text!r}",
-        "nothing": "no program that had printed something timed out",
-        "held": "{judged:timeout}, all with the output so far",
-    }
-
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
-        for call in story.made:
-            early = call.intent.get("early", "").strip()
-            if call.intent.get("kind") != "program_timeout" or not early or call.returned is None or not call.succeeded:
-                continue
-            text = call.returned.get("text") or ""
-            lost = early not in text and not _is_cut(text)
-            yield self.broken_by(call, "dropped", prints=early[:60], text=text[:60]) if lost else None
+def _wrong_exits(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, list[int]]]:
+    """Yield calls whose text tells another exit code, where a tool tells different numbers for different codes."""
+    told: dict[int, tuple[ReadCall, frozenset[int]]] = {}
+    for one in calls:
+        if one.end == "program_error" and one.truth is not None and one.reading is not None and not one.reading.cut:
+            numbers = integers(one.reading.wording)
+            seen = told.get(one.truth.exit)
+            told[one.truth.exit] = (one, numbers if seen is None else numbers & seen[1])
+    always = frozenset.intersection(*(numbers for _, numbers in told.values())) if len(told) > 1 else frozenset()
+    for code, (one, numbers) in told.items():
+        if len(told) > 1 and (own := numbers - always) and not own & exits(code):
+            yield one, sorted(own)
 
 
 class NoSecretLeaked(Promise):
@@ -129,20 +126,22 @@ class NoSecretLeaked(Promise):
     sentences: ClassVar = {
         "leaked": "at {at:g} s the {source} event {event!r} contained the secret {secrets}",
         "nothing": "the tools of the scenario have no secrets; give them `headers`",
+        "too_short": "{secrets} is too short to be told from other text, so nobody can say whether it leaked",
         "held": "{events:event}, none with a secret",
     }
     identity = ("source", "secrets")
 
     def judge(self, story: Story) -> Verdict:
         # The recorder removes secrets and marks the events that contained one.
-        if not story.began.get("secrets"):
+        short = story.began.get("short_secrets")
+        if not story.began.get("secrets") and not short:
             return self.not_shown(story, "nothing")
         leaks = [event for event in story.journal.events if event.get("leaked")]
         if leaks:
             first = leaks[0]
             facts = {"at": first["at"], "source": first["source"], "event": first["event"]}
             return self.broken("leaked", leaks, len(leaks), **facts, secrets=", ".join(first["leaked"]))
-        return self.held(events=len(story.journal.events))
+        return self.unknown("too_short", secrets=short) if short else self.held(events=len(story.journal.events))
 
 
 class InfraNeverScored(Promise):
@@ -154,6 +153,7 @@ class InfraNeverScored(Promise):
         "scored": "call {call} failed because of the infrastructure and was scored {reward}",
         "denied": "call {call} ended {outcome}, but its metrics say `infrastructure: False`",
         "raised": "call {call} failed because of the infrastructure and raised, which verl scores 0",
+        "refused": "call {call} had arguments that cannot be used, but its metrics say `infrastructure: True`",
         "rollout_scored": "rollout {rollout} met an infrastructure failure and was scored",
         "nothing": "there was no infrastructure failure to score",
         "held": "{judged:infrastructure failure}, none scored",
@@ -166,6 +166,8 @@ class InfraNeverScored(Promise):
         rollouts: set[str] = set()
         for call in story.made:
             returned = call.returned
+            if returned is not None and call.intent.get("kind") == "bad_arguments" and returned.get("infrastructure"):
+                wrong.append(self.broken_by(call, "refused"))
             if returned is None or not _failed(call, returned):
                 continue
             rewards = [returned[key] for key in ("step_reward", "reward") if returned.get(key) is not None]
@@ -185,111 +187,50 @@ class InfraNeverScored(Promise):
                 judged += 1
                 if event["scored"] is not None:
                     wrong.append(self.broken("rollout_scored", [event], rollout=event["rollout"]))
-        return self.concluded(wrong, judged) if judged else self.not_shown(story, "nothing")
+        return self.concluded(wrong, judged) if judged or wrong else self.not_shown(story, "nothing")
 
 
 def _failed(call: CallStory, returned: Event) -> bool:
     """Did the infrastructure fail the call, by the tool's own word or by the sandbox's ledger?"""
-    if call.intent.get("kind") == "bad_arguments":
+    if call.intent.get("kind") == "bad_arguments" or call.is_misled:
         return False
     stated = returned.get("infrastructure")
     return bool(stated) or (call.intent.get("kind") in (*PROGRAM_OUTCOMES, "sandbox_error") and not call.results)
 
 
-_ID = re.compile(r"[A-Za-z0-9._-]+")
-
-
 class AnswersAreOwn(Promise):
     """The answer of a call comes from a request made for it: it is not the answer of another call, and not from a
-    cache, also where a model repeats its code. Judged for programs that print their `{call}` or are `repeated`."""
+    cache, also where a model repeats its code. Judged for programs that print what no other does or are `repeated`."""
 
     sentences: ClassVar = {
         "of_another": "call {call} was given the answer of call {other}: {text!r}",
         "unasked": "call {call} was answered without a request: {text!r}",
-        "nothing": "no program printed its {{call}} or was repeated, so answers cannot be told apart",
+        "nothing": "no program printed something of its own or was repeated, so answers cannot be told apart",
         "held": "{judged:answer}, each from a request of its own call",
     }
 
     def checks(self, story: Story) -> Iterator[Verdict | None]:
-        for call in story.made:
-            returned = call.returned
-            printed = call.call in call.intent.get("prints", "")
-            if returned is None or returned.get("raised") or not (printed or "mark" in call.intent):
+        owners: dict[str, str] = {}
+        judged = []
+        for one in read_calls(story):
+            meant = one.meant
+            words = [] if meant is None else [*tokens_in(meant.stdout), *tokens_in(meant.stderr)]
+            if meant is not None and one.call.call in meant.stdout:
+                words.append(one.call.call)
+            if words and "mark" not in one.call.intent:
+                owners |= dict.fromkeys(words, one.call.call)
+            if meant is not None and (words or "mark" in one.call.intent):
+                judged.append((one, meant))
+        for one, meant in judged:
+            text = one.text or one.returned.get("text") or ""
+            others = (owners.get(word) for word in _WORD.findall(text))
+            if (other := next((name for name in others if name not in (None, one.call.call)), None)) is not None:
+                yield self.broken_by(one.call, "of_another", other=other, text=text[:60])
                 continue
-            text = returned.get("text") or ""
-            if (other := _other(call, text, story)) is not None:
-                yield self.broken_by(call, "of_another", other=other, text=text[:60])
-            else:
-                unasked = _looks_answered(call, returned) and not call.of_server("arrived")
-                yield self.broken_by(call, "unasked", text=text[:60]) if unasked else None
+            outcome, prints = one.returned.get("outcome"), plain(meant.stdout).strip()
+            answered = outcome in PROGRAM_OUTCOMES if outcome is not None else bool(prints) and prints in text
+            unasked = answered and not one.call.of_server("arrived")
+            yield self.broken_by(one.call, "unasked", text=text[:60]) if unasked else None
 
 
-def _other(call: CallStory, text: str, story: Story) -> str | None:
-    """Return another call whose output is in the text."""
-    for found in _ID.findall(text):
-        other = story.calls.get(found)
-        if found != call.call and other is not None and found in other.intent.get("prints", ""):
-            return str(found)
-    return None
-
-
-def _looks_answered(call: CallStory, returned: Event) -> bool:
-    outcome = returned.get("outcome")
-    if outcome is not None:
-        return outcome in PROGRAM_OUTCOMES
-    prints = call.intent.get("prints", "").strip()
-    text = returned.get("text") or ""
-    return prints in text if prints else not explains(text)
-
-
-class RefusalsTold(Promise):
-    """The model reads that its call was refused: for arguments that cannot be used, which do not count as a failure of
-    the infrastructure, and by a sandbox that answers 4xx. In rollouts, what a turn `sees` has reached the model."""
-
-    needs = "ending"
-    sentences: ClassVar = {
-        "empty": "call {call} was refused ({refusal}), but the tool message is empty",
-        "not_said": "call {call} was refused ({refusal}), but the tool message does not say so: {text!r}",
-        "other_outcome": "call {call} was refused ({refusal}), but the tool states the outcome {outcome}",
-        "infrastructure": "call {call} was refused ({refusal}), but the tool calls it a failure of the infrastructure",
-        "not_read": "the model of rollout {rollout} was to read {missed!r} and did not",
-        "nothing": "no call was refused",
-        "held": "{judged:refused call}, all explained",
-    }
-    identity = ("outcome",)
-
-    def checks(self, story: Story) -> Iterator[Verdict | None]:
-        for call in story.made:
-            refusal = _refusal(call)
-            if refusal is not None and call.returned is not None and not call.raised:
-                kind, facts = _silence(call, call.returned) or ("", {})
-                yield self.broken_by(call, kind, refusal=refusal, **facts) if kind else None
-        for event in story.engine:
-            if event["event"] == "spoke" and "missed" in event:
-                yield self.broken("not_read", [event], rollout=event["rollout"], missed=event["missed"])
-        for event in story.of_world("rollout_ended"):
-            yield from repeat(None, sum(event["refused"].values()))
-
-
-def _refusal(call: CallStory) -> str | None:
-    if _has_bad_arguments(call):
-        return "bad arguments"
-    last = call.answers[-1]["status"] if call.answers else 200
-    return f"status {last}" if 400 <= last < 500 and last != 429 else None
-
-
-def _silence(call: CallStory, returned: Event) -> tuple[str, dict[str, str]] | None:
-    text, outcome = returned.get("text") or "", returned.get("outcome")
-    if not text.strip():
-        return "empty", {}
-    if not explains(text):
-        return "not_said", {"text": text[:60]}
-    if not _has_bad_arguments(call):
-        return None
-    if outcome not in (None, "bad_arguments"):
-        return "other_outcome", {"outcome": outcome}
-    return ("infrastructure", {}) if returned.get("infrastructure") else None
-
-
-def _has_bad_arguments(call: CallStory) -> bool:
-    return "bad_arguments" in (call.intent.get("kind"), (call.returned or {}).get("outcome"))
+_WORD = re.compile(r"[A-Za-z0-9._-]+")

@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from math import inf
 
-from sfusion.fakes.faults import FaultPlan, Rule
+from sfusion.fakes.faults import FaultPlan, Output, Rule
+from sfusion.fakes.sandbox.models import Queue, Quota
 from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises import Story, Verdict
+from sfusion.harness.lab.promises import CallStory, Story, Verdict
+from sfusion.harness.lab.promises.story import attempt_of
 from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How
 from sfusion.harness.lab.scenarios.events import EventPart
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.parts import InstancePart
 from sfusion_tools.wording import counted
 
 
@@ -19,7 +22,7 @@ def judge_effect(scenario: Scenario, story: Story) -> list[Verdict]:
     """Return a verdict on what a scenario declares and its run did not show; none if all of it took effect."""
     if story.of_world("stuck", "unobserved"):
         return []
-    idle = [*_idle_rules(scenario, story), *_idle_events(scenario, story)]
+    idle = [*_idle_rules(scenario, story), *_idle_events(scenario, story), *_idle_models(scenario, story)]
     if scenario.load is not None and scenario.load.cancel is not None and not story.of_world("cancelled"):
         idle.append(f"`load.cancel` cancelled none of {counted(len(story.made), 'call')}")
     return [unknown(idle)] if idle else []
@@ -32,10 +35,17 @@ def unknown(reasons: list[str]) -> Verdict:
 
 
 def _idle_rules(scenario: Scenario, story: Story) -> Iterable[str]:
-    struck = {event["rule"] for event in story.server if event["event"] == "strike"}
-    for rule in FaultPlan(scenario.sandbox.faults).rules:
-        if rule.name not in struck and not rule.may_not_strike:
-            yield f"rule `{rule.name}` never struck: {_why_idle(rule, story)}"
+    part = scenario.sandbox
+    shared = [name for name in part.names if part.each.get(name, InstancePart()).faults is None]
+    for names, faults in [(shared, part.faults), *(([name], one.faults or []) for name, one in part.each.items())]:
+        mine = [event for event in story.server if event.get("sandbox", part.names[0]) in names]
+        for rule in FaultPlan(faults).rules:
+            strikes = [event for event in mine if event["event"] == "strike" and event["rule"] == rule.name]
+            if strikes and (harmless := _why_harmless(rule, strikes, story)) and not rule.may_not_strike:
+                yield f"rule `{rule.name}` changed nothing: {harmless}"
+            elif not strikes and not rule.may_not_strike:
+                why = _why_idle(rule, mine, story) if names else "each sandbox has `faults` of its own"
+                yield f"rule `{rule.name}` never struck: {why}"
     struck = {event["rule"] for event in story.engine if event["event"] == "strike"}
     for rule in FaultPlan(scenario.rollouts.faults if scenario.rollouts is not None else ()).rules:
         if rule.name not in struck and not rule.may_not_strike:
@@ -43,11 +53,65 @@ def _idle_rules(scenario: Scenario, story: Story) -> Iterable[str]:
             yield f"rule `{rule.name}` of the engine never struck: none of {turns} met its conditions"
 
 
-def _why_idle(rule: Rule, story: Story) -> str:
+def _why_harmless(rule: Rule, strikes: list[Event], story: Story) -> str | None:
+    """Say why a rule that struck had no effect; None if it had one."""
+    if all(action.lasts == 0 for action in rule.what):
+        return f"its {rule.what[0].kind} lasts 0 s"
+    if all(isinstance(action, Output) and action.what in ("lost", "cut") for action in rule.what):
+        wrote = (_wrote(story.calls.get(strike["call"]), strike) for strike in strikes)
+        if not any(one is None or one > strike.get("size", 0) for one, strike in zip(wrote, strikes, strict=True)):
+            return f"no program that it struck wrote {_TO[strikes[0]['stream']]}, or not more than it keeps"
+    return None
+
+
+_TO = {"stdout": "to stdout", "stderr": "to stderr", "both": "anything"}
+
+
+def _wrote(call: CallStory | None, strike: Event) -> int | None:
+    """Return how many characters the program of a call wrote to the stream that a fault changed; None: not known."""
+    if call is None or call.intent.get("kind") in (None, "real"):
+        return None
+    keys = {"stdout": ("early", "prints"), "stderr": ("errors",)}
+    return max(
+        sum(len(call.intent.get(key, "")) for key in one)
+        for name, one in keys.items()
+        if strike["stream"] in (name, "both")
+    )
+
+
+def _idle_models(scenario: Scenario, story: Story) -> Iterable[str]:
+    """Say which quotas and queues refused nobody, unless the tool's own limits are to keep it below them."""
+    if _keeps_below(scenario):
+        return
+    for name, part in zip(scenario.sandbox.names, scenario.sandbox.settings, strict=True):
+        model = part.model
+        if not isinstance(model, Quota | Queue):
+            continue
+        mine = [event for event in story.server if event.get("sandbox", name) == name]
+        struck = {attempt_of(event) for event in mine if event["event"] == "strike"}
+        answers = [one for one in mine if one["event"] == "answered" and attempt_of(one) not in struck]
+        most = max((event["in_flight"] for event in mine if event["event"] == "arrived"), default=0)
+        waits = isinstance(model, Queue) and model.waiting is None and most > model.workers
+        if not waits and not any(one["status"] == model.status for one in answers):
+            yield f"the {model.kind} of {name} was never reached: at most {most} were in flight"
+
+
+def _keeps_below(scenario: Scenario) -> bool:
+    """Does the tool limit itself to what all sandboxes together admit?"""
+    models = [part.model for part in scenario.sandbox.settings]
+    room = sum(
+        one.workers + (one.waiting or 0) if isinstance(one, Queue) else getattr(one, "in_flight", None) or inf
+        for one in models
+    )
+    pace = sum(getattr(one, "per_second", None) or inf for one in models)
+    return (scenario.stated_limit or inf) <= room and (scenario.setting("requests_per_second") or inf) <= pace
+
+
+def _why_idle(rule: Rule, mine: list[Event], story: Story) -> str:
     """Say which condition kept a rule from striking, with what there was instead."""
     if "connect" in rule.actions_by_phase:
         return "no connection met its conditions"
-    arrived = [event for event in story.server if event["event"] == "arrived"]
+    arrived = [event for event in mine if event["event"] == "arrived"]
     if not arrived:
         return "no request reached the sandbox"
     if rule.call is not None:
@@ -91,7 +155,9 @@ def _idle_events(scenario: Scenario, story: Story) -> Iterable[str]:
         found = next((one for one in traces if _shows(event, one, scenario)), None)
         if found is not None:
             seen.add(id(found))
-            if found["at"] + _lasts(event, scenario) * scale < first and not event.may_not_strike:
+            if event.seconds == 0 and event.kind in ("pause", "cut_off", "wedge") and not event.may_not_strike:
+                yield f"event `{event.kind}: {event.target}` changed nothing: it lasts 0 s"
+            elif found["at"] + _lasts(event, scenario) * scale < first and not event.may_not_strike:
                 early = f"was over before the first request, which came at {first:.3g} s"
                 yield f"event `{event.kind}: {event.target}` {early}"
         elif not event.may_not_strike and not (story.foreign and _needs_limiter(event)):

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_
 
 from sfusion.fakes.faults import Seconds
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
+from sfusion.fakes.sandbox.protocol import short_digest
 from sfusion.harness.lab.promises import Promise, read_promise
 from sfusion.harness.lab.scenarios.base import Data, Misplaced, ScenarioPart
 from sfusion.harness.lab.scenarios.drawing import Drawing
@@ -124,7 +125,7 @@ class Scenario(ScenarioPart):
         1.0, gt=0, le=1, description="factor for the durations of load and events in world ray"
     )
     promises: Annotated[list[PromisePart], NotHunted("follow from the rest of a case")] = Field(
-        min_length=1, description="what must hold; see `sfusion explain promises`"
+        [], description="what must hold beside what holds in every run; see `sfusion explain promises`"
     )
 
     _written: Data = PrivateAttr(default_factory=dict)
@@ -160,6 +161,10 @@ class Scenario(ScenarioPart):
         if (self.load is None) == (self.rollouts is None):
             how, where = ("not both", ["rollouts"]) if self.load is not None else ("found neither", [])
             raise Misplaced(f"a scenario has either `load` or `rollouts`, {how}", *where)
+        given = self.own_config or {}
+        if "max_timeout" in given and self.setting("max_timeout") < self.default_timeout:
+            text = f"is below default_timeout ({self.default_timeout:g}), which counts then; raise it or leave it out"
+            raise Misplaced(f"max_timeout {given['max_timeout']} {text}", *self._tool_path("max_timeout"))
         if self.incident and not self.expected.strip():
             raise Misplaced("an incident says what a good stack does: add `expected`", "incident")
         for name in self.sandbox.each:
@@ -184,6 +189,9 @@ class Scenario(ScenarioPart):
                 raise Misplaced(f"promise {promise.name} occurs twice; remove one", "promises", number)
             seen.add(promise.name)
         return self
+
+    def _tool_path(self, key: str) -> Path_:
+        return ("tools", key) if isinstance(self.tools, dict) else ("tools", 0, "config", key)
 
     @classmethod
     def from_data(cls, data: Data, cell: str = "", place: Callable[[Path_], object] | None = None) -> Scenario:
@@ -246,6 +254,50 @@ class Scenario(ScenarioPart):
         if isinstance(self.tools, dict):
             return secrets_in(self.tools)
         return {name: text for entry in self.tools for name, text in secrets_in(entry.get("config") or {}).items()}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers that the tool is configured to send."""
+        stated = self.setting("headers")
+        return {str(name): str(value) for name, value in stated.items()} if isinstance(stated, dict) else {}
+
+    @cached_property
+    def asks(self) -> Data:
+        """Return the fields of every request of the tool whose call does not say otherwise, as its config has them."""
+        given = {"language": self.setting("default_language"), "run_timeout": self.setting("default_timeout")}
+        given |= {
+            "compile_timeout": self.setting("compile_timeout"),
+            "memory_limit_MB": self.setting("memory_limit_mb"),
+        }
+        return {key: value for key, value in given.items() if isinstance(value, str | int | float)}
+
+    def asked(self, arguments: Any) -> Data | None:
+        """Return what a call with these arguments asks for beside ``asks``, None for what is not known; None as a whole
+        for arguments that no tool can use."""
+        code = arguments.get("code") if isinstance(arguments, dict) else None
+        if not isinstance(code, str):
+            return None
+        found: Data = {"code": short_digest(code)}
+        language, timeout = (arguments.get(key) if self._offers(key) else None for key in ("language", "timeout"))
+        if "language" in arguments and language != self.asks.get("language"):
+            found["language"] = language
+        if "timeout" in arguments:
+            longest = max(self.setting("max_timeout") or 0, self.asks.get("run_timeout", 0))
+            found["run_timeout"] = min(timeout, longest) if longest and isinstance(timeout, int | float) else None
+        return found
+
+    def _offers(self, parameter: str) -> bool:
+        """Can a model set this parameter of the tool?"""
+        if self.own_config is not None:
+            return True
+        assert isinstance(self.tools, list)
+        return f"'{parameter}'" in str(self.tools[0].get("tool_schema"))
+
+    @property
+    def pace(self) -> list[float] | None:
+        """Return the requests per second of the tool and how many may start at once; None if it has no such limit."""
+        rate, burst = self.setting("requests_per_second"), self.setting("requests_burst")
+        return [float(rate), float(burst or max(1, int(rate)))] if isinstance(rate, int | float) and rate else None
 
     @property
     def stated_limit(self) -> int | None:

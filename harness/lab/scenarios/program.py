@@ -11,14 +11,19 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from sfusion.fakes.faults import Distribution
-from sfusion.fakes.faults.chance import drawer
+from sfusion.fakes.faults.chance import drawer, uniform
 from sfusion.fakes.fields import Drawn, NotHunted
 from sfusion.fakes.sandbox.program import check_fill, fill, filled_length
-from sfusion.harness.lab.journal import SHOWN
+from sfusion.harness.lab.facts.truth import ProgramTruth
+from sfusion.harness.lab.programs import PRINTS, REPEATED, TRACEBACK, WARNING, kept, named
 from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
 from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.sandbox.text import plain
+
+_SILENT, _WARN = 1 / 8, 1 / 3
+"""The shares of programs that print nothing and that warn, where a file does not say what they write."""
+_TEXTS = ("prints", "early", "errors")
 
 
 class ProgramPart(ScenarioPart):
@@ -37,9 +42,15 @@ class ProgramPart(ScenarioPart):
         Distribution(numbers=(0.0,)),
         description="how long it runs: 0.2, 200ms, {uniform: [a, b]}, {lognormal: [median, sigma]}, ...",
     )
-    prints: str = Field("ok\n", description="its stdout; {call} is replaced by the call's id, {fill:N} by N characters")
+    prints: str = Field(
+        PRINTS,
+        description="its stdout; {call} is replaced by the call's id, {fill:N} by N characters, {canary} by lines with "
+        "words that no other call prints",
+    )
     early: str = Field("", description="what it prints first and flushes, so that it survives a timeout")
-    errors: str = Field("", description="its stderr")
+    errors: str = Field(
+        "", description="its stderr; without `prints` and `errors` some programs warn of something, and some are silent"
+    )
     whole: Annotated[bool, Drawn(True, share=0.05)] = Field(
         False,
         description="its output gets through in any size; as on the real server, a write of more than 219 kB is cut "
@@ -72,14 +83,19 @@ class ProgramPart(ScenarioPart):
         """Return the program of one call; what is drawn depends only on seed and call."""
         name = REPEATED if self.repeated else call
         seconds = round(self.seconds.sample(drawer(seed, "program", name)), 6)
-        prints, early, errors = (text.replace("{call}", name) for text in (self.prints, self.early, self.errors))
-        given = {"seconds": seconds, "prints": prints, "early": early, "errors": errors}
-        given |= {key: getattr(self, key) for key in _HINTS} | {"whole": "yes" * self.whole}
+        given: dict[str, Any] = {key: getattr(self, key) for key in _TEXTS}
+        if not self.model_fields_set & {"prints", "errors"}:
+            drawn = uniform(seed, "wrote", name)
+            given |= {"prints": ""} if drawn < _SILENT else {"errors": WARNING} if drawn < _SILENT + _WARN else {}
+        texts = {key: named(text, name) for key, text in given.items()}
         # The sandbox writes {fill:N} out: the code itself stays short.
-        text = " ".join(f"{key}={_hint(value)}" for key, value in given.items() if value)
-        prints, early, errors = map(fill, (prints, early, errors))
+        ends = {key: named(getattr(self, key), name) for key in ("raises", "compile_errors")}
+        hints = {"seconds": seconds, **texts, **{key: getattr(self, key) for key in _HINTS}, **ends}
+        hints["whole"] = "yes" * self.whole
+        text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items() if value)
         comment = "//" if self.language in _SLASHES else "#"
-        body = self.code or (self._python_source(seconds, early, prints, errors) if self.real else "")
+        prints, early, errors = (fill(texts[key]) for key in _TEXTS)
+        body = self.code or (self._python_source(seconds, early, prints, errors, ends["raises"]) if self.real else "")
         if self.repeated:  # several repeated programs are told apart
             name = f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
         code = f"{comment} sfusion:call={name} {text}".rstrip() + "\n" + body
@@ -91,9 +107,9 @@ class ProgramPart(ScenarioPart):
         if self.arguments is not None:
             arguments = self.arguments
         mark = name if self.repeated else None
-        return PreparedCall(call, mark, arguments, seconds, prints, early, errors, self)
+        return PreparedCall(call, mark, arguments, seconds, prints, early, errors, self, given)
 
-    def _python_source(self, seconds: float, early: str, prints: str, errors: str) -> str:
+    def _python_source(self, seconds: float, early: str, prints: str, errors: str, raises: str) -> str:
         """Return the code: early output, memory, time, output, then how it ends."""
         lines = ["import builtins, os, sys, time"]
         if early:
@@ -106,8 +122,8 @@ class ProgramPart(ScenarioPart):
             lines += [f"sys.stderr.write({_literal(errors)})", "sys.stderr.flush()"]
         if prints:
             lines += [f"sys.stdout.write({_literal(prints)})", "sys.stdout.flush()"]
-        if self.raises:
-            name, _, words = self.raises.partition(": ")
+        if raises:
+            name, _, words = raises.partition(": ")
             # An unknown exception is defined on the spot: what counts is the last line of the traceback.
             lines.append(f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})")
             lines.append(f"raise known({words!r})" if words else "raise known")
@@ -218,6 +234,13 @@ class PreparedCall:
     early: str
     errors: str
     part: ProgramPart
+    given: dict[str, str]
+    """The texts as the file has them."""
+
+    @property
+    def truth(self) -> ProgramTruth:
+        """Return what the program prints when nothing stops it, without the escape codes that a tool may remove."""
+        return ProgramTruth(plain(self.early + self.prints), plain(self.errors))
 
     def intent(self, default_timeout: float) -> dict[str, Any]:
         """Return what the program does when nothing goes wrong, for the journal."""
@@ -225,7 +248,7 @@ class PreparedCall:
         return intent if self.mark is None else {**intent, "mark": self.mark}
 
     def _intent(self, default_timeout: float) -> dict[str, Any]:
-        part = self.part
+        part, given = self.part, self.given
         if part.arguments is not None:
             return {"kind": "bad_arguments"}
         if part.code is not None:
@@ -234,32 +257,28 @@ class PreparedCall:
         if part.sandbox_error or part.compile_exit == 127:
             return {"kind": "sandbox_error"}
         if part.compile_exit:
-            return {"kind": "compile_error", **_shown("errors", part.compile_errors)}
-        shown = _shown("early", self.early)
+            return {"kind": "compile_error", "exit": part.compile_exit, **kept({"errors": part.compile_errors})}
         if self.seconds > (part.timeout or default_timeout):
-            return {"kind": "program_timeout", **shown}
+            return {"kind": "program_timeout", **kept({"early": given["early"]})}
         if not part.whole and len(self.early) + len(self.prints) > 2 * PIPE_BYTES:
-            return {"kind": "program_timeout", "early": (self.early + self.prints)[:SHOWN]}
-        kind = "program_error" if part.exit or part.raises else "ok"
-        shown |= {"prints": self.prints[:SHOWN], **_shown("errors", self.errors or part.raises)}
-        size = len(plain(self.early + self.prints))
-        size = size if part.whole else min(size, PIPE_BYTES)
-        long = {"size": size, "ends": self.prints[-_ENDS:]} if size > SHOWN else {}
-        return {"kind": kind, **shown, **long}
+            return {"kind": "program_timeout", **kept({"early": given["early"] + given["prints"]})}
+        errors, code = given["errors"], part.exit
+        if part.raises:
+            errors, code = f"{errors}{TRACEBACK}{part.raises}\n", 1
+        kind = "program_error" if code else "ok"
+        intent = {"kind": kind, **kept({"early": given["early"], "errors": errors})}
+        if given["prints"] != PRINTS:
+            intent |= {"prints": "", **kept({"prints": given["prints"]})}
+        if code:
+            intent["exit"] = code
+        return {**intent, "whole": True} if part.whole else intent
 
 
-REPEATED = "repeated"
 _HINTS = ("exit", "raises", "memory", "sandbox_error", "compile_exit", "compile_errors")
 _MOST_PRINTED = 1_000_000_000
-_ENDS = 60
-"""How many of the last characters of a longer one."""
 _LONG_RUN = re.compile(r"(.)\1{63,}", re.DOTALL)
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
                       "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
-
-
-def _shown(key: str, text: str) -> dict[str, str]:
-    return {key: text[:SHOWN]} if text else {}
 
 
 def _hint(value: Any) -> str:

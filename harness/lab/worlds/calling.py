@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.lab.journal import SHOWN, Event
-from sfusion.harness.lab.promises.output import cut_marks
+from sfusion.harness.lab.programs import packed
 from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import OUTCOMES
@@ -40,7 +41,7 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
     Old and new return shapes are accepted: ``execute`` may return a plain string (verl up to 0.5), and ``create`` an
     id alone. What a tool does not report is None.
     """
-    truth = prepared.prints.strip()
+    truth, program = prepared.prints.strip(), prepared.truth
     instance: Any = None
     # Whatever a tool raises, the model or the trainer would see.
     try:
@@ -49,10 +50,11 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
             instance = made[0] if isinstance(made, tuple) else made
             agent = AgentData(request_id=prepared.call, extra_fields={"left_by": "another tool"})
             answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
-            facts = read_result(answer)
+            facts = read_result(answer, program)
             if (stated := stated_in(agent.extra_fields)) is not None:
                 facts["extras"] = stated if "left_by" in agent.extra_fields else "nothing else any more"
-            facts["reward"] = _number(await tool.calc_reward(instance))
+            if _scores(type(tool)):
+                facts["reward"] = _number(await tool.calc_reward(instance))
         except (Exception, GuardTripped) as error:
             facts = raised_facts(error)
         finally:
@@ -61,6 +63,12 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
     except Exception as error:
         facts = raised_facts(error)
     return facts
+
+
+def _scores(kind: type) -> bool:
+    """Does a class reward calls itself? What verl's base class and ours return says nothing, and verl never asks."""
+    method = getattr(kind, "calc_reward", None)
+    return method is not None and not str(getattr(method, "__module__", "")).endswith("tools.base_tool")
 
 
 def raised_facts(error: BaseException) -> dict[str, Any]:
@@ -76,32 +84,31 @@ def raised_facts(error: BaseException) -> dict[str, Any]:
     return {**facts, "raised_at": f"{file}:{own[-1].lineno}", "raised_in": f"{file}:{own[-1].name}"}
 
 
-def read_result(answer: Any) -> dict[str, Any]:
-    """Return outcome, text and timing from what ``execute`` returned."""
+def read_result(answer: Any, program: ProgramTruth | None = None) -> dict[str, Any]:
+    """Return outcome, text and timing from what ``execute`` returned. ``program`` is what was run, if that is known."""
     response, reward, metrics = answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
     text = response if isinstance(response, str) else getattr(response, "text", None)
     reported = metrics if isinstance(metrics, dict) else {}
     facts: dict[str, Any] = {"outcome": reported.get("outcome")}
     if isinstance(reported.get("problem"), str):
         facts["problem"] = reported["problem"]
-    facts |= _shown(text)
+    facts |= _shown(text, program)
     if (step := _number(reward)) is not None:
         facts["step_reward"] = step
     if "infrastructure" in reported:
         facts["infrastructure"] = reported["infrastructure"]
-    if "permit_wait_s" in reported:
-        facts["waited"] = reported["permit_wait_s"]
+    for name, key in (("waited", "permit_wait_s"), ("attempts", "attempts"), ("exit", "return_code")):
+        if isinstance(number := reported.get(key), int | float):
+            facts[name] = number
     return facts
 
 
-def _shown(text: str | None) -> dict[str, Any]:
+def _shown(text: str | None, program: ProgramTruth | None = None) -> dict[str, Any]:
     whole = text or ""
     facts: dict[str, Any] = {"text": whole, "chars": len(whole)}
-    if len(whole) > SHOWN:
-        # The journal keeps only the beginning of the text.
-        facts["tail"] = whole[-SHOWN:]
-        if marks := "\n".join(cut_marks(whole)):
-            facts["cut_marks"] = marks
+    if len(whole) > SHOWN and program is not None:
+        # Of a long text the journal keeps the beginning, and all of it by what the program printed.
+        facts["pieces"] = packed(whole, program)
     return facts
 
 

@@ -293,9 +293,25 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         limit=limit,
         calls=scenario.load.calls if scenario.load is not None else None,
         secrets=recorder.secrets,
+        asks=scenario.asks,
+        **_more_settings(scenario),
+        **({"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}),
         **more,
         **({"foreign": True} if scenario.own_config is None else {}),
     )
+
+
+def _more_settings(scenario: Scenario) -> Event:
+    """Return settings that promises ask for and that not every run has."""
+    lease, pace = scenario.setting("permit_lease"), scenario.pace
+    found: Event = {} if pace is None else {"pace": pace}
+    if isinstance(longest := scenario.setting("max_output_chars"), int):
+        found["longest_text"] = longest
+    if any(part.model.kind == "queue" for part in scenario.sandbox.settings):
+        found["queues"] = True
+    if isinstance(lease, int | float):
+        found |= {"lease": lease} | ({"slow_link": True} if lease < 10 * scenario.cluster.link.delay.longest else {})
+    return found
 
 
 def note_never_made(recorder: Recorder, called: Event) -> None:

@@ -32,6 +32,7 @@ class RealSandboxes(FakeSandboxes):
         self._over = asyncio.Event()
         # The sandbox runs any code it is sent, so a proxy that other machines can reach asks for a token.
         self._token = None if is_loopback(host) else secrets.token_urlsafe(16)
+        self._headers = scenario.headers
         self._faults = [part.instance(number).faults for number in range(1, count + 1)]
         self._all = self._proxies = [
             proxy_in_front_of(

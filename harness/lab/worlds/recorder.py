@@ -9,6 +9,9 @@ from typing import Any
 
 from sfusion.harness.lab.journal import SHOWN, Event, Journal
 
+SHORTEST_SECRET = 4
+"""Characters of a secret that is searched for in texts."""
+
 
 class Recorder:
     """Records events with the time of a clock. Secrets are removed from texts, and the event is marked as leaking."""
@@ -20,6 +23,8 @@ class Recorder:
         self._began = clock() if zero is None else zero
         self._names: dict[str, str] = {}
         self._secrets: dict[str, str] = {}
+        self.short_secrets: list[str] = []
+        """Names of secrets that cannot be told from other text."""
         self.on = True
 
     def alias(self, address: str, name: str) -> None:
@@ -27,8 +32,11 @@ class Recorder:
         self._names[address] = name
 
     def keep_secret(self, secret: str, name: str) -> None:
-        """Watch for a text that must not be written."""
-        self._secrets[secret] = name
+        """Watch for a text that must not be written, unless it is so short that it occurs by chance."""
+        if len(secret) < SHORTEST_SECRET:
+            self.short_secrets.append(name)
+        else:
+            self._secrets[secret] = name
 
     @property
     def secrets(self) -> int:
@@ -51,6 +59,9 @@ class Recorder:
                 # The whole text is searched for secrets, but only its beginning is kept.
                 value = value[:SHOWN] if key == "text" else value
             record[key] = round(value, 6) if isinstance(value, float) else value
+        if facts.get("pieces"):
+            clean = self._clean
+            record["pieces"] = [clean(one, leaked) if isinstance(one, str) else one for one in facts["pieces"]]
         if leaked:
             record["leaked"] = leaked
         self.journal.add(record)

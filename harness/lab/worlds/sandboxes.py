@@ -36,6 +36,7 @@ class FakeSandboxes:
     def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
         self._recorder = recorder
         names = scenario.sandbox.names
+        self._headers = scenario.headers
         self._faults = [scenario.sandbox.instance(number).faults for number in range(1, len(names) + 1)]
         self._all: Sequence[FakeSandbox | FaultProxy] = [
             FakeSandbox(
@@ -59,6 +60,7 @@ class FakeSandboxes:
 
     async def begin(self) -> None:
         for sandbox, faults in zip(self._all, self._faults, strict=True):
+            sandbox.server.expected_headers = self._headers
             sandbox.set_faults(faults)
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:

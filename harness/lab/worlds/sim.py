@@ -172,6 +172,9 @@ class SimBackend(Backend):
         return not isinstance(loop, VirtualTimeLoop) or loop.network.connects > 0
 
     def closing_facts(self) -> dict[str, Any]:
+        for worker in self.workers:
+            if worker.alive:
+                worker.look_inside()
         if self._scenario.own_config is None and not self.observed:
             self.recorder.note("world", "unobserved")
         return {}

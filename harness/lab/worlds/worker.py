@@ -6,6 +6,8 @@ World sim runs several of these in one event loop, world ray one per process.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -52,6 +54,8 @@ class Worker:
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._not_made: dict[str, PreparedCall] = {}
         """Calls whose task has not begun yet."""
+        self._made: deque[str] = deque(maxlen=100)
+        """The last calls; each is an instance of the tool."""
         self._rollouts: dict[str, asyncio.Task[str]] = {}
 
     def make_tools(self, urls: list[str]) -> None:
@@ -83,8 +87,10 @@ class Worker:
     async def _call(self, number: int, prepared: PreparedCall, workload: Workload) -> None:
         note = self._recorder.note
         del self._not_made[prepared.call]
+        self._made.append(prepared.call)
         called = call_facts(prepared, self.name, self._scenario.default_timeout)
-        note("world", "called", **{**called, "allowed": self._allowed(prepared, prepared.arguments)})
+        allowed, asked = self._allowed(prepared, prepared.arguments), self._scenario.asked(prepared.arguments)
+        note("world", "called", **{**called, "allowed": allowed, **({"asked": asked} if asked else {})})
         facts = {"call": prepared.call, "worker": self.name}
         try:
             async with asyncio.timeout(workload.cancelled_after(number)):
@@ -139,11 +145,20 @@ class Worker:
                 note=self._recorder.note,
                 timeout=scenario.default_timeout,
                 allowed=self._allowed,
+                asked=scenario.asked,
                 is_alive=lambda: self.alive,
             )
         request = self._side.request(name)
         await self._side.run(request)
         return request.state.value
+
+    def look_inside(self) -> None:
+        """Record how many of the instances that were released the tool keeps; those under way may be there."""
+        released = [call for call in self._made if call not in self._calls]
+        kept = [call for call in released if any(call in one for one in _containers(self._tools[0]))]
+        facts = {"released": len(released), "kept": len(kept), **({"first": kept[0]} if kept else {})}
+        if released:
+            self._recorder.note("world", "looked_inside", worker=self.name, **facts)
 
     async def cancel_calls(self, share: float) -> None:
         """Cancel a share of the calls under way, drawn by their ids."""
@@ -164,6 +179,13 @@ class Worker:
                 await close()
         if self._limiter is not None:
             await self._limiter.aclose()
+
+
+def _containers(tool: Any) -> Iterator[Any]:
+    """Yield what a tool may keep instances in, by their id."""
+    for value in vars(tool).values() if hasattr(tool, "__dict__") else ():
+        if isinstance(value, dict | list | set | deque):
+            yield value
 
 
 def _keep(tasks: dict[str, asyncio.Task[Any]], name: str, task: asyncio.Task[Any]) -> None:

@@ -38,6 +38,9 @@ Note = Callable[..., None]
 Allowed = Callable[[PreparedCall | None, Any], float | None]
 """Returns the seconds that the tool allows for a call with these arguments."""
 
+Asked = Callable[[Any], dict[str, Any] | None]
+"""Returns what a call with these arguments asks for, as the journal has it."""
+
 
 def names(count: int) -> list[str]:
     """Return the ids of trajectories."""
@@ -107,6 +110,7 @@ class WatchedTool:
     note: Note
     default_timeout: float
     allowed: Allowed
+    asked: Asked
     is_alive: Callable[[], bool]
     longest: int = 0
     """Length of the longest tool message."""
@@ -125,7 +129,9 @@ class WatchedTool:
         prepared = self.script.by_call(call)
         intent = prepared.intent(self.default_timeout) if prepared is not None else {"kind": "real"}
         facts = {"call": call, "worker": self.worker}
-        self.note("world", "called", **facts, intent=intent, allowed=self.allowed(prepared, parameters))
+        asked = self.asked(parameters)
+        more = {"asked": asked} if asked else {}
+        self.note("world", "called", **facts, intent=intent, allowed=self.allowed(prepared, parameters), **more)
         try:
             answer = await self.tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
@@ -134,7 +140,7 @@ class WatchedTool:
         except (Exception, GuardTripped) as error:
             self.note("world", "returned", **facts, **raised_facts(error))
             raise
-        returned = read_result(answer)
+        returned = read_result(answer, None if prepared is None else prepared.truth)
         self.longest = max(self.longest, returned["chars"])
         if self.is_alive():
             self.note("world", "returned", **facts, **returned)
@@ -155,13 +161,16 @@ class Rollouts:
     note: Note
     timeout: float
     allowed: Allowed = lambda prepared, arguments: None
+    asked: Asked = lambda arguments: None
     is_alive: Callable[[], bool] = lambda: True
 
     def __post_init__(self) -> None:
         part, seed, note = self.part, self.seed, self.note
         self._strikes: dict[str, int] = {}
         script = ScriptedModel(part, seed, self.own_tool.name, note)
-        self.tool = WatchedTool(self.own_tool, self.worker, script, note, self.timeout, self.allowed, self.is_alive)
+        self.tool = WatchedTool(
+            self.own_tool, self.worker, script, note, self.timeout, self.allowed, self.asked, self.is_alive
+        )
         self._engine = FakeSGLang(
             script, format=part.format, latency=Latency(first_token=part.think), faults=part.faults, seed=seed
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +14,6 @@ from sfusion.fakes.faults.action import ANY_FAILURE
 from sfusion.fakes.sandbox.models import Queue, Quota
 from sfusion.fakes.sandbox.program import fill
 from sfusion.fakes.sglang.engine import CONTEXT_LENGTH
-from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import ProgramPart
@@ -24,26 +22,10 @@ from sfusion_tools.formats import get_format
 from sfusion_tools.sandbox.program import COMPILED
 from sfusion_tools.sandbox.text import plain
 
-_PARAMETERS = frozenset(
-    {"rollout_ends", "outcomes", "attempts_per_call", "deadline_honoured", "no_duplicate_execution", "no_stall",
-     "no_starvation",
-     "recovers_within", "throughput_at_least", "output_bounded"}
-)  # fmt: skip
-"""Promises whose numbers depend on the case."""
-
 
 def promises_of(scenario: Scenario) -> list[Any]:
-    """Return every promise that applies, as a scenario writes it."""
-    universal = []
-    expected = _Expectation(scenario)
-    for name, cls in PROMISES.items():
-        if name not in (*_PARAMETERS, *expected.misleading()) and (
-            scenario.rollouts is not None or not cls.of_rollouts
-        ):
-            with suppress(ValueError):  # it needs a parameter that is not known here
-                cls()
-                universal.append(name)
-    return [*universal, *expected.stated()]
+    """Return every promise whose numbers depend on the case, as a scenario writes it; the others hold in every run."""
+    return _Expectation(scenario).stated()
 
 
 def horizon_of(scenario: Scenario) -> float:
@@ -59,28 +41,11 @@ def horizon_of(scenario: Scenario) -> float:
 class _Expectation:
     scenario: Scenario
 
-    def misleading(self) -> list[str]:
-        """Return promises that would misjudge this case."""
-        # At the sandbox, a call that waits for its turn or its connection looks like one that waits for a permit.
-        clear = {one.kind for one in self._actions} <= {"status"} and not self._paces and not self.scenario.events
-        found = [] if self.scenario.own_config is not None or clear else ["no_permit_while_backing_off"]
-        if any(action.lies for action in self._actions):
-            # The sandbox says something else than what the program did, and no tool can know better.
-            found = ["text_is_truthful", "infra_never_scored", "partial_output_kept", "no_permit_while_backing_off"]
-        if self._leases_are_short:
-            found.append("no_permit_leaked")
-        dead = [event.seconds or math.inf for event in self.scenario.events if event.kill == "limiter"]
-        if any(seconds > 0.5 * self._value("permit_lease", 30.0) for seconds in dead):
-            found.append("in_flight_within_limit")  # leases end unseen while there is no limiter
-        if self.scenario.own_config is None and any(isinstance(model, Queue) for model in self._models):
-            found.append("in_flight_within_limit")  # the sandbox keeps requests in its queue whose clients have left
-        return found
-
     def stated(self) -> list[Any]:
         scenario = self.scenario
         found: list[Any] = [{"no_stall": self._longest_silence}]
         if scenario.own_config is not None:
-            found += ["deadline_honoured", {"no_starvation": self._longest_wait}]
+            found.append({"no_starvation": self._longest_wait})
         else:
             found.append({"deadline_honoured": self._deadline + self._longest_wait})
         if self.is_calm or not self._reasons_to_retry:
@@ -325,7 +290,7 @@ class _Expectation:
         lost = any(event.kind in ("kill", "cancel") for event in scenario.events) or scenario.load.cancel is not None
         if not others and not lost:
             return dict(own)
-        return dict.fromkeys(sorted({*own, *others}), "at least 0")
+        return dict.fromkeys(sorted({*own, *others}), "any")
 
     @cached_property
     def _failures(self) -> frozenset[str] | None:

@@ -181,10 +181,11 @@ class _Draft:
         bounds: dict[str, str] = {}
         for outcome in figures.outcomes:
             percent, points = 100 * figures.share(outcome), figures.points(outcome)
+            least, highest = math.floor(percent - points), math.ceil(percent + points)
             if outcome == "ok":
-                bounds[outcome] = f"at least {max(0, math.floor(percent - points))}%"
+                bounds[outcome] = f"at least {least}%" if least > 0 else "any"
             else:
-                bounds[outcome] = f"at most {min(100, math.ceil(percent + points))}%"
+                bounds[outcome] = f"at most {highest}%" if highest < 100 else "any"
         ended = ", ".join(f"{name} {count:,}" for name, count in figures.outcomes.items())
         most = max(map(figures.points, figures.outcomes))
         self._notes["promises", 1] = f"in the log: {ended}; up to {most:.2g} points more or less are allowed"

@@ -104,3 +104,32 @@ def test_evidence_names_the_call_the_events_and_their_times() -> None:
     assert {event["call"] for event in found.evidence} == {"c0003"}
     assert all(event in faulty.events for event in found.evidence)
     assert [event["at"] for event in found.evidence] == sorted(event["at"] for event in found.evidence)
+
+
+def test_a_run_that_the_horizon_breaks_off_is_unknown_and_says_how_far_it_came() -> None:
+    load = {"calls": 100, "concurrency": 5, "program": {"seconds": "1h"}}
+    cut = sim.run(
+        scene(horizon="10s", tools={"rate_limit": 5, "default_timeout": 4000, "max_timeout": 5000}, load=load)
+    )
+    found = verdict(cut, "in_flight_within_limit")
+    assert (found.state, found.how.kind) == ("unknown", "broken_off")
+    assert found.sentence == "the run was broken off after 10 s (`horizon`), with 5 of 100 calls made"
+
+
+def test_a_limit_that_the_load_cannot_reach_is_unknown() -> None:
+    load = {"calls": 12, "concurrency": 2, "program": {"seconds": "100ms"}}
+    found = verdict(sim.run(scene(load=load)), "in_flight_within_limit")
+    assert found.sentence == "at most 2 calls were under way at once, the limit is 3: nothing could exceed it"
+    enough = scene(load={**load, "concurrency": 3})
+    assert verdict(sim.run(enough), "in_flight_within_limit").held
+
+
+def test_a_secret_that_occurs_by_chance_is_not_searched_for() -> None:
+    short = sim.run(scene(tools={"rate_limit": 3, "headers": {"X-Shard": "1"}}))
+    found = verdict(short, "no_secret_leaked")
+    assert (found.state, found.how.kind, found.how.identity) == (
+        "unknown",
+        "too_short",
+        (("secrets", "['headers.X-Shard']"),),
+    )
+    assert all("<secret>" not in str(event) for event in short.events)

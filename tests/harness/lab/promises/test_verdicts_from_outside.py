@@ -105,8 +105,8 @@ def granted(at: float, number: int) -> dict[str, Any]:
 def test_a_broken_limit_is_named_as_it_was_in_force() -> None:
     over = limited(*(begun(number, number) for number in (1, 2, 3)), resized(5, 20))
     assert verdict(over, "in_flight_within_limit").sentence == "at 3 s 3 attempts were in flight; the limit is 2"
-    within = limited(begun(1, 1), resized(5, 20))
-    assert verdict(within, "in_flight_within_limit").sentence == "at most 1 in flight, the limit was 2, then 20"
+    within = limited(begun(1, 1), begun(2, 2), resized(5, 20))
+    assert verdict(within, "in_flight_within_limit").sentence == "at most 2 in flight, the limit was 2, then 20"
 
 
 def test_grants_on_their_way_when_the_limit_shrinks_are_no_breach() -> None:

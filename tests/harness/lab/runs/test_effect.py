@@ -10,6 +10,7 @@ import pytest
 from sfusion.harness.lab.runs import Task, run_one, run_scenario
 from sfusion.harness.lab.runs.tasks import Task as TaskClass
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
+from tests.cases import every
 from tests.harness.lab.promises.scenes import BASE, rollout_scene, scene
 
 
@@ -43,6 +44,54 @@ def test_a_rule_that_never_strikes_is_named_with_the_nearest_miss(when: dict[str
     assert reason(scene(sandbox={"faults": [{**rule, "may_not_strike": True}]})) == ""
 
 
+SILENT = {"calls": 6, "concurrency": 3, "program": {"prints": "", "errors": "warned\n"}}
+HARMLESS = [
+    ({"delay": 0}, "its delay lasts 0 s"),
+    ({"degrade": {"end": 0, "over": 1}}, "its degrade lasts 0 s"),
+    ({"wedge": 0}, "its wedge lasts 0 s"),
+    ({"output": "lost"}, "no program that it struck wrote to stdout, or not more than it keeps"),
+    ({"output": {"what": "cut", "size": 7, "stream": "stderr"}}, "no program that it struck wrote to stderr, or not"),
+]
+
+
+@every(HARMLESS, lambda case: str(case[0]))
+def test_a_rule_that_strikes_and_changes_nothing_is_named(case: tuple[dict[str, Any], str]) -> None:
+    rule = {"name": "idle", "what": case[0]}
+    found = reason(scene(load=SILENT, sandbox={"faults": [rule]}))
+    assert found.startswith(f"rule `idle` changed nothing: {case[1]}"), found
+    assert reason(scene(load=SILENT, sandbox={"faults": [{**rule, "may_not_strike": True}]})) == ""
+
+
+def test_a_rule_that_cuts_something_is_not_idle() -> None:
+    cuts = [{"what": {"output": {"what": "cut", "size": 6, "stream": "stderr"}}}]
+    assert reason(scene(load=SILENT, sandbox={"faults": cuts})) == ""
+
+
+def test_a_rule_of_one_of_several_sandboxes_that_never_strikes_is_named() -> None:
+    rule = {"name": "sick", "after": 1000, "what": {"status": 503}}
+    found = reason(scene(sandbox={"instances": 2, "each": {"sandbox-2": {"faults": [rule]}}}))
+    assert found == "rule `sick` never struck: only 12 requests met its conditions, `after` is 1000"
+    each = {name: {"faults": []} for name in ("sandbox-1", "sandbox-2")}
+    found = reason(scene(sandbox={"instances": 2, "faults": [{"name": "lost", "what": {"delay": 1}}], "each": each}))
+    assert found == "rule `lost` never struck: each sandbox has `faults` of its own"
+
+
+MODELS = [
+    {"kind": "quota", "in_flight": 2},
+    {"kind": "queue", "workers": 2},
+    {"kind": "queue", "workers": 1, "waiting": 1},
+]
+
+
+@every(MODELS, str)
+def test_a_quota_or_a_queue_that_nothing_reaches_is_named(model: dict[str, Any]) -> None:
+    few = {**BASE["load"], "concurrency": 2}
+    found = reason(scene(load=few, sandbox={"model": model}))
+    assert found == f"the {model['kind']} of sandbox-1 was never reached: at most 2 were in flight"
+    assert reason(scene(sandbox={"model": model})) == ""
+    assert reason(scene(load=few, tools={"rate_limit": 2}, sandbox={"model": model})) == ""
+
+
 def test_a_rule_behind_another_one_never_strikes() -> None:
     rules = [{"name": "first", "what": {"delay": "1ms"}}, {"name": "slow", "phase": "body", "what": {"drip": True}}]
     hidden = {"name": "hidden", "phase": "body", "what": {"drip": {"bytes": 7}}}
@@ -67,6 +116,13 @@ EVENTS = [
 def test_an_event_that_never_happens_is_named_with_its_reason(event: dict[str, Any], why: str) -> None:
     assert reason(scene(events=[event])) == f"event {why}"
     assert reason(scene(events=[{**event, "may_not_strike": True}])) == ""
+
+
+@every([("pause", "n1-w1"), ("cut_off", "n1-w1"), ("wedge", "sandbox")], lambda case: case[0])
+def test_an_event_that_lasts_no_time_is_named(case: tuple[str, str]) -> None:
+    kind, target = case
+    found = reason(scene(events=[{"at": "100ms", kind: target, "seconds": 0}]))
+    assert found == f"event `{kind}: {target}` changed nothing: it lasts 0 s"
 
 
 def test_an_event_whose_target_is_gone_never_happens() -> None:

@@ -159,6 +159,9 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
     "extends a missing file": ("cluster:", "extends: god\ncluster:", 3, "god.yaml does not exist"),
     "extends itself": ("cluster:", "extends: good\ncluster:", 3, "which extends this file again"),
     "bad server model": ("  faults:", "  model: {kind: qouta}\n  faults:", 7, "did you mean 'quota'?"),
+    "a timeout that has no effect": ("rate_limit: 4", "default_timeout: 9\n  max_timeout: 5", 6, "is below"),
+    "an amount that cannot be missed": ("{ok: all}", "{ok: at least 0%}", 17, "cannot be broken; write `any`"),
+    "an amount that cannot be exceeded": ("{ok: all}", "{ok: at most 100%}", 17, "cannot be broken; write `any`"),
     "impossible phase": ("{status: 503}}", "{truncate: 0.5}, phase: before}", 8, "cannot strike in phase 'before'"),
 }
 

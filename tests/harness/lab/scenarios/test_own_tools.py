@@ -72,6 +72,12 @@ def test_retries_of_other_tools_are_judged_at_the_sandbox(name: str, wrong: set[
         assert found[promise].held, found[promise]
 
 
+def test_a_class_that_never_defined_a_reward_is_not_blamed_for_that_of_its_base() -> None:
+    down = {"faults": [{"what": {"status": 503}}]}
+    assert judged(with_tool("Unrewarded", sandbox=down))["infra_never_scored"].state == "not_applicable"
+    assert judged(with_tool("NewShape", sandbox=down))["infra_never_scored"].state == "broken"
+
+
 def test_a_tool_that_ignores_its_limit_is_caught_at_the_sandbox() -> None:
     found = judged(with_tool("Unlimited"))
     assert found["in_flight_within_limit"].state == "broken"

@@ -1,0 +1,121 @@
+"""What programs do, as journals keep it: texts with ``{call}``, ``{canary}`` and ``{fill:N}``, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from sfusion.fakes.sandbox.program import fill, passed_on
+from sfusion.harness.lab.facts.canary import token
+from sfusion.harness.lab.facts.truth import Ending, ProgramTruth
+
+PRINTS = "{canary}"
+"""What a program prints if a file does not say it."""
+TRACEBACK = "Traceback (most recent call last):\n"
+WARNING = "{warning}\n"
+REPEATED = "repeated"
+"""The name of every call of repeated code."""
+_STREAMS = ("stdout", "stderr")
+_PIECE = 40
+"""Characters of the shortest part of a stream that is worth a reference."""
+_LONGEST_KEPT = 2000
+"""Characters of a text of a program that a journal keeps, before ``{fill:N}`` is written out."""
+_ENDINGS: dict[Any, Ending] = {
+    "ok": "exited", "program_error": "exited", "program_timeout": "stopped", "compile_error": "not_compiled",
+}  # fmt: skip
+
+
+def truth_of(intent: dict[str, Any], call: str, *, whole: bool = False) -> ProgramTruth | None:
+    """Return what the program of an intent does when nothing goes wrong; None if the journal does not say it all.
+
+    ``whole``: with what it wrote and the server does not pass on.
+    """
+    kind, name = intent.get("kind"), REPEATED if "mark" in intent else call
+    if kind not in _ENDINGS or "partial" in intent or "size" in intent:
+        return None
+    early, prints, errors = (fill(named(intent.get(key, ""), name)) for key in ("early", "prints", "errors"))
+    if "prints" not in intent and kind in ("ok", "program_error"):
+        prints = named(PRINTS, name)
+    stdout, stderr = early + (prints if kind != "program_timeout" else ""), errors
+    if not whole and not intent.get("whole"):
+        stdout, stderr = passed_on(stdout), passed_on(stderr)
+    return ProgramTruth(stdout, stderr, intent.get("exit", 1 if kind == "program_error" else 0), _ENDINGS[kind])
+
+
+Pieces = list[str | list[Any]]
+"""A long text: parts of the program's streams, ``[stream, start, end]``, and what else is in it."""
+
+
+def packed(text: str, truth: ProgramTruth) -> Pieces | None:
+    """Return the pieces of a text, so that a journal holds all of it; None if too much of it is not the program's."""
+    spans = sorted((at, name, start, end) for name in _STREAMS for at, start, end in _found(getattr(truth, name), text))
+    pieces: Pieces = []
+    done = 0
+    for at, name, start, end in spans:
+        if at >= done:
+            pieces += [text[done:at], [name, start, end]]
+            done = at + end - start
+    pieces.append(text[done:])
+    literals = sum(len(one) for one in pieces if isinstance(one, str))
+    return [one for one in pieces if one] if literals <= _LONGEST_KEPT else None
+
+
+def unpacked(pieces: Pieces, truth: ProgramTruth) -> str:
+    return "".join(one if isinstance(one, str) else getattr(truth, one[0])[one[1] : one[2]] for one in pieces)
+
+
+def _found(stream: str, text: str) -> Iterator[tuple[int, int, int]]:
+    """Yield where the beginning and the end of a stream are in a text: there, and from where to where in the stream."""
+    head = _longest(len(stream), lambda size: stream[:size] in text)
+    at = text.index(stream[:head])
+    if head >= _PIECE:
+        yield at, 0, head
+    rest = text[at + head :]
+    tail = _longest(len(stream) - head, lambda size: stream[len(stream) - size :] in rest)
+    if tail >= _PIECE:
+        yield text.rindex(stream[-tail:]), len(stream) - tail, len(stream)
+
+
+def _longest(most: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest size that fits, if every smaller one does too."""
+    low = 0
+    while low < most:
+        middle = (low + most + 1) // 2
+        low, most = (middle, most) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def named(text: str, name: str) -> str:
+    """Write out ``{call}``, ``{canary}`` and ``{warning}``."""
+    if "{" not in text:
+        return text
+    if "{canary}" in text or "{warning}" in text:
+        text = text.replace("{canary}", canary(name)).replace("{warning}", _words(name)[3])
+    return text.replace("{call}", name)
+
+
+def canary(name: str) -> str:
+    """Return lines that only this call prints: words at both ends and in the middle, blanks, and more than ASCII."""
+    first, middle, last, _ = _words(name)
+    end = "\n" if last < first else ""  # not every output ends with its line
+    return f"{first} {name}\n  {middle} é漢\n\n{last}{end}"
+
+
+@lru_cache(maxsize=4096)
+def _words(name: str) -> tuple[str, ...]:
+    """Return the four words of a call: one and the same, turned, which takes less time than four."""
+    word = token(name)
+    letters = word[2:-2]
+    return tuple(f"Zq{letters[turn:]}{letters[:turn]}qZ" for turn in (0, 3, 6, 8))
+
+
+def kept(texts: dict[str, str]) -> dict[str, Any]:
+    """Return the texts that are not empty; ``partial`` says that one is not kept as a whole."""
+    found: dict[str, Any] = {}
+    for key, text in texts.items():
+        if text:
+            found[key] = text[:_LONGEST_KEPT]
+            if len(text) > _LONGEST_KEPT:
+                found["partial"] = True
+    return found

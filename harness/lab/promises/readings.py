@@ -1,0 +1,113 @@
+"""What the model read of each call, compared with what its program did: the facts behind promises about texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf
+
+from sfusion.fakes.sandbox.spoil import DECODE_ERROR
+from sfusion.harness.lab.facts.read import SHORTEST_CUT, Reading, normal_wording, optional_streams, read_text
+from sfusion.harness.lab.facts.truth import ProgramTruth
+from sfusion.harness.lab.journal import SHOWN, Event
+from sfusion.harness.lab.programs import truth_of, unpacked
+from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
+from sfusion_tools.sandbox.text import plain
+
+FAILED, REFUSED = "failed", "refused"
+"""How a call ended of which no result came, and one whose arguments could not be used."""
+
+_STREAMS = frozenset({"stdout", "stderr"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCall:
+    """A call that returned a text, and whose program is known."""
+
+    call: CallStory
+    returned: Event
+    end: str
+    """How it ended by the sandbox's ledger: as its program does, or ``FAILED`` or ``REFUSED``."""
+    text: str | None
+    """What the model read, without escape codes; None if the journal does not have all of it."""
+    truth: ProgramTruth | None
+    """What the sandbox said of the program; None if it said nothing, or more than the journal has."""
+    reading: Reading | None
+    meant: ProgramTruth | None
+    """What the program does when nothing goes wrong."""
+
+    @property
+    def wording(self) -> str | None:
+        """The tool's own words, to be compared with those of other calls."""
+        if self.text is None or (self.end in PROGRAM_OUTCOMES and self.reading is None):
+            return None
+        found = self.text if self.reading is None else self.reading.wording
+        return normal_wording(found, [self.call.call]) if found else ""
+
+
+def read_calls(story: Story) -> list[ReadCall]:
+    """Return the calls that returned; they are read once for all promises."""
+    if "read_calls" not in story.cache:
+        story.cache["read_calls"] = list(_read_calls(story))
+    found: list[ReadCall] = story.cache["read_calls"]
+    return found
+
+
+def _read_calls(story: Story) -> Iterator[ReadCall]:
+    longest = story.began.get("longest_text") or inf
+    for call in story.made:
+        returned, kind = call.returned, call.intent.get("kind")
+        if returned is None or returned.get("raised") or kind in (None, "real") or call.is_misled:
+            continue
+        end = REFUSED if kind == "bad_arguments" else FAILED
+        if call.results and kind in PROGRAM_OUTCOMES and returned.get("outcome") in (None, *PROGRAM_OUTCOMES):
+            end = str(kind)
+        text, truth, reading = _text(call, returned), None, None
+        meant = truth_of(call.intent, call.call)
+        if end in PROGRAM_OUTCOMES and meant is not None and text is not None:
+            truth = _said(call, meant)
+            reading = None if truth is None else _reading(text, truth, longest)
+        yield ReadCall(call, returned, end, text, truth, reading, meant)
+
+
+def _reading(text: str, truth: ProgramTruth, longest: float) -> Reading | None:
+    """Compare a text; None if the tool may have cut it to less than a text can be compared with."""
+    size = len(truth.stdout) + len(truth.stderr)
+    if text == truth.stdout + truth.stderr and not truth.failed:
+        return Reading((), "", shown=_STREAMS)
+    return read_text(text, truth, optional=optional_streams(truth)) if size <= longest or size >= SHORTEST_CUT else None
+
+
+def _text(call: CallStory, returned: Event) -> str | None:
+    text = returned.get("text") or ""
+    if returned.get("chars", 0) <= SHOWN:
+        return plain(text)
+    meant = truth_of((call.called or {}).get("intent") or {}, call.call, whole=True)
+    pieces = returned.get("pieces")
+    if meant is None or pieces is None:
+        return None
+    return plain(unpacked(pieces, replace(meant, stdout=plain(meant.stdout), stderr=plain(meant.stderr))))
+
+
+def _said(call: CallStory, truth: ProgramTruth) -> ProgramTruth | None:
+    """Return what the last answer of the sandbox said, with the faults that changed it."""
+    streams = {"stdout": truth.stdout, "stderr": truth.stderr}
+    given = attempt_of(call.results[-1])
+    for fault in call.of_server("strike"):
+        if fault["kind"] == "output" and attempt_of(fault) == given and truth.ending in ("exited", "stopped"):
+            if fault["what"] == "cut" and "size" not in fault:
+                return None
+            for stream in streams if fault["stream"] == "both" else (fault["stream"],):
+                streams[stream] = _spoiled(streams[stream], fault)
+    return replace(truth, stdout=plain(streams["stdout"]), stderr=plain(streams["stderr"]))
+
+
+def _spoiled(text: str, fault: Event) -> str:
+    match fault["what"]:
+        case "lost" | "null":
+            return ""
+        case "cut":
+            return text[: fault["size"]]
+        case "huge":
+            return text + "x" * int(fault["size"])
+    return DECODE_ERROR

@@ -1,0 +1,133 @@
+"""Promises about what a tool sends, what it reports about a call, and what it keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from sfusion.harness.lab.facts.sent import field_differences
+from sfusion.harness.lab.promises.base import Promise
+from sfusion.harness.lab.promises.readings import read_calls
+from sfusion.harness.lab.promises.story import CallStory, Story, attempt_of
+from sfusion.harness.lab.promises.verdict import Verdict
+
+_NOTHING_MORE: dict[str, Any] = {"stdin": None, "files": {}}
+_BROKE = range(500, 600)
+_SLACK = 1e-3
+
+
+class SentAsAsked(Promise):
+    """Every request asks for what the call asks for: the code byte for byte, its language, the timeout of the call or
+    the config, the config's memory limit, compiler timeout and headers, as JSON. Judged at the sandbox, for keys that
+    the tool's config states."""
+
+    needs = "ending"
+    sentences: ClassVar = {
+        "field": "call {call} was sent with {field} {found}, asked for was {expected}",
+        "code": "call {call} was sent with other code than it was given",
+        "header": "call {call} was sent without the header {field} as configured",
+        "nothing": "no request was sent for a call whose arguments are known",
+        "held": "{judged:request}, all as asked",
+    }
+    identity = ("field",)
+
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
+        for call in story.made:
+            asked = (call.called or {}).get("asked")
+            if not asked:
+                continue
+            expected = {**story.began.get("asks", {}), **asked}
+            expected = {key: value for key, value in expected.items() if value is not None} | _NOTHING_MORE
+            for event in call.of_server("arrived"):
+                if "sent" not in event:
+                    continue
+                differing = next(iter(field_differences(expected, event["sent"])), None)
+                if differing is not None:
+                    kind = "code" if differing.field == "code" else "field"
+                    facts = {"field": differing.field, "found": differing.found, "expected": differing.expected}
+                    yield self.broken(kind, [event], call=call.call, **facts)
+                elif event.get("lacks"):
+                    yield self.broken("header", [event], call=call.call, field=event["lacks"][0])
+                else:
+                    yield None
+
+
+class MetricsAreTrue(Promise):
+    """What a tool reports about a call is what the wire saw: its exit code, the number of its attempts, how long it
+    waited for permits, and whether its program may have run. Attempts and waits are those of our own client."""
+
+    needs = "ending"
+    sentences: ClassVar = {
+        "exit": "call {call} ended with exit code {true}, reported is {told}",
+        "attempts": "call {call} made {true:attempt}, reported are {told}",
+        "waited": "call {call} waited {true:.4g} s for permits, reported are {told:.4g} s",
+        "denied": "the program of call {call} began to run, but the client reports that it did not",
+        "nothing": "the tool reports none of this",
+        "held": "{judged:call}, all as reported",
+    }
+
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
+        truths = {one.call.call: one.truth for one in read_calls(story)}
+        for call in story.made:
+            returned = call.returned or {}
+            truth, told = truths.get(call.call), returned.get("exit")
+            if told is not None and truth is not None and truth.ending == "exited" and told != truth.exit:
+                yield self.broken_by(call, "exit", true=truth.exit, told=told)
+            elif (
+                story.has_client and call.returned is not None and (wrong := _contradiction(call, returned)) is not None
+            ):
+                kind, facts = wrong
+                yield self.broken_by(call, kind, **facts)
+            elif told is not None or (story.has_client and "attempts" in returned):
+                yield None
+
+
+def _contradiction(call: CallStory, returned: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    made = len(call.of_client("attempt_started"))
+    if returned.get("attempts", made) != made:
+        return "attempts", {"true": made, "told": returned["attempts"]}
+    waited = _waited(call)
+    if waited is not None and abs(returned.get("waited", waited) - waited) > _SLACK * (1 + waited):
+        return "waited", {"true": waited, "told": returned["waited"]}
+    ended = call.of_client("call_ended")
+    # A gateway that refuses what has run misleads everybody.
+    refused = {attempt_of(one) for one in call.answers if one["status"] == 503 or one["status"] not in (200, *_BROKE)}
+    ran = any(attempt_of(one) not in refused for one in call.of_server("started"))
+    return ("denied", {}) if ran and ended and not ended[-1].get("executions", 1) else None
+
+
+def _waited(call: CallStory) -> float | None:
+    """Return how long a call that ended with an attempt waited for its permits, by the client's own events."""
+    total, since = 0.0, None
+    for event in call.client:
+        match event["event"]:
+            case "call_started":
+                since = event["at"]
+            case "backing_off":
+                since = event["at"] + event["seconds"]
+            case "permit_granted" if since is not None:
+                total, since = total + event["at"] - since, None
+    return total if since is None and call.client else None
+
+
+class InstancesReleased(Promise):
+    """A tool keeps nothing of an instance that was released. Looked for in its own dicts, lists and sets at the end of
+    a run in virtual time."""
+
+    needs = "ending"
+    sentences: ClassVar = {
+        "kept": "at the end the tool of {worker} keeps {kept} of {released} released instances, first {first}",
+        "nothing": "nobody looked into the tools",
+        "held": "{judged:instance} released, none kept",
+    }
+
+    def judge(self, story: Story) -> Verdict:
+        looked = story.of_world("looked_inside")
+        wrong = [
+            self.broken(
+                "kept", [one], one["kept"], **{key: one[key] for key in ("worker", "kept", "released", "first")}
+            )
+            for one in looked
+            if one["kept"]
+        ]
+        return self.concluded(wrong, sum(one["released"] for one in looked))
