@@ -40,9 +40,7 @@ def played_by(python: str, hunted: int, every: int) -> tuple[list[str], dict[str
     """Return the versions of an interpreter and its digests by name."""
     command = [python, "-m", "tests.pythons", "--play", f"--hunted={hunted}", f"--every={every}"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True)
     first, *lines = done.stdout.decode().splitlines()
     return json.loads(first), dict(json.loads(line) for line in lines)
 
@@ -50,7 +48,9 @@ def played_by(python: str, hunted: int, every: int) -> tuple[list[str], dict[str
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pythons", nargs="*", metavar="PYTHON", help="other interpreters, with sfusion's dependencies")
-    parser.add_argument("--hunted", type=int, default=200, metavar="N", help="hunted cases beside the bundled scenarios")
+    parser.add_argument(
+        "--hunted", type=int, default=200, metavar="N", help="hunted cases beside the bundled scenarios"
+    )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="play only every N-th")
     parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -87,7 +87,7 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 def _begin_in_turn(loop: Any, work: Any, *, eager_start: bool | None = None, **options: Any) -> _NumberedTask:
-    """Make a task that begins when its turn comes, on every Python; from 3.12 on, callers may ask for an eager start."""
+    """Make a task that begins when its turn comes; from Python 3.12 on, callers may ask for an eager start."""
     return _NumberedTask(work, loop=loop, **options)
 
 
@@ -259,5 +259,6 @@ def _sleeping_blocks() -> Iterator[None]:
 
 def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
     """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO without ``queue``."""
-    with asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue)) as runner, _sleeping_blocks(), _tasks_begin_in_turn():
+    runner = asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue))
+    with runner, _sleeping_blocks(), _tasks_begin_in_turn():
         return runner.run(main)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 

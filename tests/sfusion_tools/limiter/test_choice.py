@@ -43,6 +43,7 @@ class TestChoice:
         assert "holds for this process only" in caplog.text
 
     def test_limiter_ray_without_a_running_ray_is_refused_at_once(self) -> None:
+        pytest.importorskip("ray")
         with pytest.raises(ConfigError, match=r"call ray\.init\(\) first"):
             LimiterChoice(LimiterSettings(2), kind="ray", name="x")
 

@@ -121,6 +121,21 @@ def test_a_replay_that_differs_shows_the_first_different_line(good: Path, tmp_pa
     code, text = in_process("replay", str(tmp_path / "good"))
     assert code == 1
     assert "the journals differ in line 6" in text
+    assert "in another order" not in text
+
+
+def test_a_replay_says_if_only_the_order_within_an_instant_differs(good: Path, tmp_path: Path) -> None:
+    in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path))
+    journal = tmp_path / "good" / "journal.ndjson"
+    lines = journal.read_text().splitlines()
+    times = [json.loads(line).get("at") for line in lines]
+    place = next(number for number in range(2, len(lines)) if times[number] == times[number - 1])
+    lines[place - 1 : place + 1] = lines[place], lines[place - 1]
+    journal.write_text("\n".join(lines) + "\n")
+    code, text = in_process("replay", str(tmp_path / "good"))
+    assert code == 1
+    assert f"the journals differ in line {place}" in text
+    assert "all events are the same; some of one instant come in another order" in text
 
 
 def test_cells_of_a_matrix_can_be_selected_by_name(good: Path, tmp_path: Path) -> None:
