@@ -1,4 +1,4 @@
-"""The compose file and the manifest for Kubernetes start commands that exist, on the ports and paths that are probed."""
+"""The compose file and the manifest for Kubernetes start commands that exist, on the ports that are probed."""
 
 from __future__ import annotations
 
