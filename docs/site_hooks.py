@@ -18,6 +18,7 @@ COPIED = {
     "README.zh-CN.md": "zh.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
     "LICENSE": "LICENSE.txt",
 }
 GENERATED = [*COPIED.values(), "reference.md", "scenario.schema.json"]

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
         "tox",
         *stated["build-system"]["requires"],
         "editables",  # hatchling asks for it when it builds an editable install
-        *stated["dependency-groups"]["docs"],
+        *(text for group in stated["dependency-groups"].values() for text in group),
     ]
     found = dict(resolve(python, requirements) for python in arguments or [f"python{version}" for version in pythons])
     if missing := [version for version in pythons if version not in found]:

@@ -36,7 +36,7 @@ def _stated() -> list[Requirement]:
         *STATED["project"]["dependencies"],
         *(text for extra in extras for text in extra),
         *STATED["build-system"]["requires"],
-        *STATED["dependency-groups"]["docs"],
+        *(text for group in STATED["dependency-groups"].values() for text in group),
         *get_requires_for_build_editable(),
         *re.findall(r"^requires = (.+)$", (ROOT / "tox.ini").read_text(encoding="utf-8"), re.MULTILINE),
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 import zipfile
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -159,3 +161,25 @@ def test_objects_are_pickled_under_the_installed_name(core: Environment, tmp_pat
         "print(pickle.loads(pickle.dumps(ScenarioError)).__module__, FakeSandbox.__module__.partition('.')[0])"
     )
     assert core.python(code, cwd=tmp_path) == "sfusion.harness.errors sfusion"
+
+
+def test_the_page_of_the_package_has_no_link_that_leads_nowhere(wheel: Path) -> None:
+    links = r"\]\((?!https?:|#)([^)\s]+)\)"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(links, text)) > 30
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        shown = archive.read(name).decode()
+    assert re.findall(links, shown) == []
+    assert "sfusion run mine.yaml" in shown
+    address = "https://example.com/sfusion"
+    linked = run_path(str(ROOT / "docs/package_page.py"))["page"](text, address, "1.2")
+    assert re.findall(links, linked) == []
+    assert f"({address}/blob/v1.2/docs/ci.md)" in linked
+    assert f"({address}/raw/v1.2/docs/images/run-page.png)" in linked
+
+
+def test_no_snippet_names_a_tag() -> None:
+    """There is none before the release that the workflow makes."""
+    pages = [ROOT / "README.md", ROOT / "README.zh-CN.md", *(ROOT / "docs").glob("*.md")]
+    assert [path.name for path in pages if re.search(r"(@|rev: )v\d+\.\d", path.read_text(encoding="utf-8"))] == []
