@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.5
 _SHORTEST_IDLE = 2.0
 
 
-class Server:
+class MachineServer:
     """Serves the processes of one user until none is left."""
 
     def __init__(self, place: Place, lock: int, settings: LimiterSettings) -> None:
@@ -155,7 +155,7 @@ def main() -> int:
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
     listening.setblocking(False)
-    asyncio.run(Server(place, lock, LimiterSettings(**json.loads(settings))).serve(listening))
+    asyncio.run(MachineServer(place, lock, LimiterSettings(**json.loads(settings))).serve(listening))
     return 0
 
 
