@@ -15,9 +15,10 @@ from sfusion_tools.marked_yaml import Marked, read_marked
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 
 _ENTRY_KEYS = ("class_name", "config", "tool_schema")
-_KINDS = ("native",)
+_KINDS = ("native", "mcp")
 _OWN_CLASSES = (
     "sfusion_tools.gsm8k_tool.Gsm8kTool",
+    "sfusion_tools.mcp_tool.McpTool",
     "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
 )
 
@@ -28,15 +29,28 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
     tools: list[Any] = []
     places: dict[str, str] = {}
     for number, (place, entry) in enumerate(_entries(path)):
-        tool = make_tool(place, entry)
-        if tool.name in places:
-            raise ConfigError(
-                f"{place} ({entry['class_name']}) and {places[tool.name]} both define a tool named "
-                f"{tool.name!r}; the model could not tell them apart, so rename one in its tool_schema"
-            )
-        places[tool.name] = f"tools[{number}] ({entry['class_name']})"
-        tools.append(tool)
+        for tool in _make_tools(place, entry):
+            if tool.name in places:
+                raise ConfigError(
+                    f"{place} ({entry['class_name']}) and {places[tool.name]} both define a tool named "
+                    f"{tool.name!r}; the model could not tell them apart, so rename one in its tool_schema"
+                )
+            places[tool.name] = f"tools[{number}] ({entry['class_name']})"
+            tools.append(tool)
     return tools
+
+
+def _make_tools(place: str, entry: dict[str, Any]) -> list[Any]:
+    """Make the tool of an entry, or with ``type: mcp`` those of a server."""
+    config = entry.get("config")
+    if not isinstance(config, dict) or config.get("type") != "mcp" or entry.get("tool_schema") is not None:
+        return [make_tool(place, entry)]
+    from sfusion_tools.mcp_tool import tools_of
+
+    try:
+        return list(tools_of(config))
+    except ConfigError as error:
+        raise ConfigError(f"{place} ({entry['class_name']}): {error}") from error
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
@@ -102,7 +116,7 @@ def load_class(place: str, class_name: str) -> Any:
     """Import a tool class by its dotted path; raise ConfigError if that fails."""
     module_name, dot, name = class_name.rpartition(".")
     if not dot:
-        raise ConfigError(f"{place}: class_name needs a module, as in {_OWN_CLASSES[1]!r}")
+        raise ConfigError(f"{place}: class_name needs a module, as in {_OWN_CLASSES[-1]!r}")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -166,6 +166,13 @@ class Limiter(LoopResource):
             if self._sender is not None:
                 await asyncio.wait([self._sender])
 
+    def reattach(self) -> None:
+        """Report the full state to the limiter: the one that knew it may be gone, and its successor waits for it."""
+        if self._loop is not None and not self._closed and not self._loop.is_closed():
+            now = self._loop.time()
+            self._core.report(now)
+            self._schedule(self._loop, now)
+
     async def aclose(self) -> None:
         """Detach: waiting callers get LimiterClosed, permits return to the limiter."""
         tasks = [task for task in (self._sender, self._poller) if task is not None]

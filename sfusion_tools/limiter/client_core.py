@@ -92,6 +92,7 @@ class ClientCore:
         self._urgent = False
         self._draining = False
         self._introduced = False
+        self._reports = False
         self.retry_pause = FIRST_RETRY
         """Seconds until the limiter is tried again when it does not answer now."""
 
@@ -231,6 +232,8 @@ class ClientCore:
         connection = self._connection
         batch = request if isinstance(request, Batch) else None
         attaching = batch is not None and batch.attach is not None
+        if attaching:
+            self._reports = False
         if batch is not None:
             self.retry_pause = FIRST_RETRY
             self.send_at = now if self._urgent or self._draining else now + COALESCE_SECONDS
@@ -282,6 +285,11 @@ class ClientCore:
         self._connection.attached = False
         self._urgent, self.send_at = True, now
 
+    def report(self, now: float) -> None:
+        """Attach again although there may be nothing to say: a successor waits for every client that was attached."""
+        self._reports = self._introduced
+        self.resync(now)
+
     def change_session(self) -> None:
         """This process is connected to a cluster again, perhaps to another one."""
         self._connection.moved = True
@@ -299,7 +307,8 @@ class ClientCore:
     def _make_batch(self) -> Batch | None:
         changes, attach = self._changes, None
         if not self._connection.attached:
-            if not (self._waiting or self.held or changes.release or changes.cancel or changes.handed):
+            known = self._waiting or self.held or changes.release or changes.cancel or changes.handed
+            if not (known or self._reports):
                 return None
             self._introduced = True
             # The full state: it includes what the changes would report.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from dataclasses import asdict
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -28,7 +29,7 @@ DEFAULT_NAME = "rate-limiter"
 SESSION_CHECK_SECONDS = 0.5
 """How often a call that waits for Ray looks whether its session still exists."""
 
-Kind = Literal["auto", "ray", "local"]
+Kind = Literal["auto", "ray", "host", "local"]
 
 T = TypeVar("T")
 
@@ -261,6 +262,12 @@ class LimiterChoice:
         if kind == "ray" and not ray_is_running():
             import_extra("ray", extra="ray", needed_by="limiter: ray")
             raise ConfigError("limiter: ray needs Ray running in this process; call ray.init() first, or use auto")
+        if kind == "host" and not hasattr(socket, "AF_UNIX"):
+            raise ConfigError("limiter: host needs Unix sockets, which this system lacks; use ray or local")
+        if kind == "host":
+            from sfusion_tools.limiter.machine_place import Place
+
+            Place.of(name)  # raises if there is no usable folder
         self._key = ClientKey(kind, name, settings, apply, share)
 
     def __call__(self) -> Limiter:
@@ -270,11 +277,19 @@ class LimiterChoice:
             if key.kind == "local" and key.name not in _warned:
                 _warned.add(key.name)
                 limit = key.settings.rate_limit
-                logger.warning("Ray is not running here, so rate_limit %d holds for this process only", limit)
+                logger.warning(
+                    "Ray is not running here, so rate_limit %d holds for this process only; "
+                    "limiter: host shares it with all processes of this machine",
+                    limit,
+                )
         return runtime.scope().get(key, lambda: _make_client(*key))
 
 
 def _make_client(kind: Kind, name: str, settings: LimiterSettings, apply: bool, share: Share | None) -> Limiter:
     if kind == "ray":
         return ray_limiter(settings, name, apply=apply, share=share)
+    if kind == "host":
+        from sfusion_tools.limiter.machine import machine_limiter
+
+        return machine_limiter(settings, name, apply=apply, share=share)
     return Limiter(LocalTransport(shared_host(name, settings, apply=apply)), share=share)

@@ -59,8 +59,10 @@ class SandboxToolConfig(BaseModel):
     )
     memory_limit_mb: int = Field(1024, description="memory limit sent with each program; -1 for no limit")
     compile_timeout: Seconds = Field(10.0, description="seconds for compilation, in compiled languages")
-    limiter: Literal["auto", "ray", "local"] = Field(
-        "auto", description="where the limit is kept: auto means in Ray if it is running, else in this process"
+    limiter: Literal["auto", "ray", "host", "local"] = Field(
+        "auto",
+        description="where the limit is kept: ray for the cluster, host for all processes of this machine, local for "
+        "this process; auto means ray if it is running, else local",
     )
     limiter_name: str = Field("rate-limiter", description="tools with the same name share one limiter")
     limiter_share: LimiterShare | None = Field(

@@ -1,0 +1,118 @@
+"""``sfusion serve mcp``: run code for any agent that speaks MCP, with the limiter, retries and guard of the tool.
+
+The programs run in the sandbox at URL; without URL, in a fake one, which runs Python code with --executor python.
+Faults strike between this server and the sandbox. It listens on this machine only, or talks over stdin and stdout.
+
+Example: sfusion serve mcp http://127.0.0.1:8080 --port 8765
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument
+
+from sfusion.fakes.faults import load_rules
+from sfusion.fakes.proxy import FaultProxy
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.options import Faults, Seed
+from sfusion.harness.errors import BadOption
+from sfusion.harness.serving.server_options import Port
+from sfusion_tools.errors import import_extra
+from sfusion_tools.mcp_server import code_server
+from sfusion_tools.sandbox.tool import SandboxFusionTool
+from sfusion_tools.tool_registry import make_tool, read_entries
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpOptions:
+    """The options of the command."""
+
+    url: Annotated[str | None, Argument(metavar="[URL]", help="The sandbox, with or without /run_code.")] = None
+    tools: Annotated[Path | None, option("Tool config whose SandboxFusionTool is served; URL takes precedence.")] = None
+    port: Port = 8765
+    stdio: Annotated[bool, option("Talk over stdin and stdout in place of HTTP.")] = False
+    executor: Annotated[
+        str, option("Executor of the fake sandbox: python really runs code.", "python|scripted|none")
+    ] = "none"
+    faults: Faults = None
+    seed: Seed = 0
+
+
+@command
+def serve_mcp(options: McpOptions) -> None:
+    import_extra("mcp", extra="mcp", needed_by="sfusion serve mcp")
+    asyncio.run(_serve(options))
+
+
+async def _serve(options: McpOptions) -> None:
+    config, schema = _tool_config(options)
+    async with _sandbox(options, config.get("sandbox_fusion_url")) as (url, about):
+        tool = make_tool("--tools", {**schema, "config": {**config, "sandbox_fusion_url": url}})
+        if not isinstance(tool, SandboxFusionTool):
+            raise BadOption(f"--tools: {schema['class_name']} is not a SandboxFusionTool")
+        server = code_server(tool)
+        if options.stdio:
+            from mcp.server.stdio import stdio_server
+
+            typer.echo(f"MCP server on stdin and stdout, tool {tool.name}, {about}", err=True)
+            async with stdio_server() as streams:
+                await server.run(*streams, server.create_initialization_options())
+            return
+        await _serve_http(server, options.port, f"tool {tool.name}, {about}")
+
+
+async def _serve_http(server: Any, port: int, about: str) -> None:
+    import uvicorn
+
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((_LOOPBACK, port))
+    except OSError as error:
+        raise BadOption(f"port {port} cannot be used: {error.strerror}; --port 0 picks a free one") from error
+    app = server.streamable_http_app(host=_LOOPBACK)
+    typer.echo(f"MCP server on http://{_LOOPBACK}:{listening.getsockname()[1]}/mcp")
+    typer.echo(about)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+    await uvicorn.Server(config).serve(sockets=[listening])
+    typer.echo("stopped")
+
+
+def _tool_config(options: McpOptions) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the config of the tool and the rest of its entry."""
+    entries: list[dict[str, Any]] = [{"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool"}]
+    if options.tools is not None:
+        entries = [entry for entry in read_entries(options.tools) if "SandboxFusionTool" in entry["class_name"]]
+        if not entries:
+            raise BadOption(f"--tools {options.tools} has no SandboxFusionTool")
+    config = dict(entries[0].get("config") or {})
+    if options.url is not None:
+        config["sandbox_fusion_url"] = options.url
+    return config, {key: value for key, value in entries[0].items() if key != "config"}
+
+
+@asynccontextmanager
+async def _sandbox(options: McpOptions, url: str | list[str] | None) -> AsyncIterator[tuple[Any, str]]:
+    """Yield where programs go, and how to say it."""
+    rules = load_rules(options.faults) if options.faults is not None else []
+    if url is None:
+        async with FakeSandbox(executor=options.executor, faults=rules, seed=options.seed) as fake:
+            yield fake.url, f"fake sandbox, executor {options.executor}, {len(rules)} fault rules"
+    elif rules:
+        if not isinstance(url, str):
+            raise BadOption("--faults needs one sandbox, and the tool config names several")
+        async with FaultProxy(url, faults=rules, seed=options.seed) as proxy:
+            yield proxy.url, f"sandbox {proxy.upstream}, {len(rules)} fault rules"
+    else:
+        yield url, "no faults"

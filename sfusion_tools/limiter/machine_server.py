@@ -1,0 +1,163 @@
+"""The process that keeps a limiter for a machine: started by the first client, gone soon after the last.
+
+It notices at once that a process has died, and returns its permits; where the kernel cannot tell, leases do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sfusion_tools.limiter.machine_place import TAKEN, FileStore, Place, framed, unframed
+from sfusion_tools.limiter.messages import PROTOCOL, Batch
+from sfusion_tools.limiter.recorded import RecordedLimiter
+from sfusion_tools.limiter.settings import LimiterSettings
+
+_LOOK_SECONDS = 0.5
+_SHORTEST_IDLE = 2.0
+
+
+class MachineServer:
+    """Serves the processes of one user until none is left."""
+
+    def __init__(self, place: Place, lock: int, settings: LimiterSettings) -> None:
+        self._place = place
+        self._lock = lock
+        self._store = FileStore(place.record)
+        self._limiter = RecordedLimiter(place.name, self._store, settings)
+        self._watched: dict[int, int] = {}
+        """The pidfds of client processes."""
+        self._connections = 0
+        self._idle_since = 0.0
+
+    async def serve(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle_since = loop.time()
+        for pid in set(self._store.pids.values()):  # of the server before this one
+            self._watch(pid)
+        server = await asyncio.start_unix_server(self._talk, sock=listening)
+        while self._place.is_lock(self._lock):
+            await asyncio.sleep(_LOOK_SECONDS)
+            idle = max(self._limiter.host.settings.lease, _SHORTEST_IDLE)
+            if not self._connections and loop.time() - self._idle_since > idle:
+                for path in (self._place.socket, self._place.record):
+                    with suppress(FileNotFoundError):
+                        os.unlink(path)
+                break
+        server.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pid, uid = _peer(writer.get_extra_info("socket"))
+        if uid not in (None, os.getuid()):
+            writer.close()
+            return
+        self._connections += 1
+        if pid:
+            self._watch(pid)
+        polls: set[asyncio.Task[None]] = set()
+        buffer = bytearray()
+        try:
+            while data := await reader.read(1 << 16):
+                buffer += data
+                for number, verb, message in unframed(buffer):
+                    if verb == "wait":
+                        poll = asyncio.create_task(self._wait(writer, number, message))
+                        polls.add(poll)
+                        poll.add_done_callback(polls.discard)
+                    else:
+                        _answer(writer, number, partial(self._do, verb, message, pid))
+        except ConnectionError:
+            pass
+        finally:
+            self._connections -= 1
+            self._idle_since = asyncio.get_running_loop().time()
+            for poll in polls:
+                poll.cancel()
+            writer.close()
+
+    def _do(self, verb: str, message: Any, pid: int | None) -> Any:
+        match verb:
+            case "exchange":
+                if message.attach is not None and pid:
+                    self._store.pids[message.client] = pid
+                return self._limiter.exchange(message)
+            case "hello":
+                return PROTOCOL, asdict(self._limiter.host.settings)
+            case "configure":
+                return self._limiter.configure(LimiterSettings(**message))
+            case "snapshot":
+                return self._limiter.host.snapshot()
+        raise ValueError(f"unknown verb {verb!r}")
+
+    async def _wait(self, writer: asyncio.StreamWriter, number: int, message: Any) -> None:
+        reply = await self._limiter.host.wait(message)
+        _answer(writer, number, lambda: reply)
+
+    def _watch(self, pid: int) -> None:
+        if pid in self._watched or not hasattr(os, "pidfd_open"):
+            return
+        with suppress(OSError):
+            watched = os.pidfd_open(pid)
+            self._watched[pid] = watched
+            asyncio.get_running_loop().add_reader(watched, self._died, pid)
+
+    def _died(self, pid: int) -> None:
+        watched = self._watched.pop(pid)
+        asyncio.get_running_loop().remove_reader(watched)
+        os.close(watched)
+        for client in [name for name, owner in self._store.pids.items() if owner == pid]:
+            del self._store.pids[client]
+            self._limiter.exchange(Batch(client, detach=True))
+
+
+def _answer(writer: asyncio.StreamWriter, number: int, work: Callable[[], Any]) -> None:
+    try:
+        reply = framed((number, True, work()))
+    except Exception as error:
+        reply = framed((number, False, f"{type(error).__name__}: {error}"))
+    if not writer.is_closing():
+        writer.write(reply)
+
+
+def _peer(connection: Any) -> tuple[int | None, int | None]:
+    """Return pid and uid of the process at the other end, as far as the kernel tells."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None, None
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return pid, uid
+
+
+def main() -> int:
+    folder, name, settings = sys.argv[1:]
+    place = Place(Path(folder), name)
+    lock = place.take_lock()
+    if lock is None:
+        return TAKEN
+    with suppress(FileNotFoundError):
+        os.unlink(place.socket)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(place.socket)
+    os.chmod(place.socket, 0o600)
+    listening.listen(1024)
+    if os.fork():  # whoever started this may go on: connections are accepted
+        os._exit(0)
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    listening.setblocking(False)
+    asyncio.run(MachineServer(place, lock, LimiterSettings(**json.loads(settings))).serve(listening))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

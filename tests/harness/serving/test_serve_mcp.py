@@ -1,0 +1,170 @@
+"""``sfusion serve mcp``, spoken to by the client of the official SDK, with faults before the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp
+import pytest
+import yaml
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.errors import ConfigError
+from sfusion_tools.mcp_server import code_server
+from sfusion_tools.mcp_tool import McpTool
+from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+from sfusion_tools.tool_registry import initialize_tools_from_config
+from tests.fakes.wire.raw import PATIENCE
+from tests.warm import warm
+
+pytestmark = pytest.mark.xdist_group("mcp")
+
+NAME = "code_interpreter"
+FAILURES: dict[str, tuple[Any, str]] = {
+    "429": ({"status": 429}, "throttled"),
+    "500": ({"status": 500}, "sandbox_error"),
+    "503": ({"status": 503}, "sandbox_error"),
+    "504": ({"status": 504}, "sandbox_error"),
+    "reset": ("reset", "unreachable"),
+    "truncated": ({"truncate": 0.5}, "bad_response"),
+    "malformed": ({"malformed": "json"}, "bad_response"),
+    "SandboxError": ({"sandbox_error": "no memory"}, "sandbox_error"),
+    "null": ({"output": "null"}, "bad_response"),
+}
+
+
+def entry(**config: Any) -> dict[str, Any]:
+    quick = {"limiter": "local", "backoff_base": 0.001, "backoff_cap": 0.002, "max_attempts": 2, "memory_limit_mb": -1}
+    return {"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool", "config": {**quick, **config}}
+
+
+def files(folder: Path, faults: list[Any], **config: Any) -> list[str]:
+    (folder / "tools.yaml").write_text(yaml.safe_dump({"tools": [entry(**config)]}))
+    (folder / "faults.yaml").write_text(yaml.safe_dump(faults))
+    return ["--tools", str(folder / "tools.yaml"), "--faults", str(folder / "faults.yaml")]
+
+
+@asynccontextmanager
+async def serving(*arguments: str) -> AsyncIterator[str]:
+    """Run the command on a free port; yield the address."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        warm("sfusion"), "serve", "mcp", "--port", "0", *arguments, stdout=pipe, stderr=pipe
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            line = (await process.stdout.readline()).decode()
+        found = re.search(r"http://\S+/mcp", line)
+        assert found, line + (await process.communicate())[1].decode()
+        yield found[0]
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE):
+            await process.communicate()
+
+
+async def call(client: Any, code: str) -> tuple[str, Any, bool]:
+    result = await client.call_tool(NAME, {"code": code})
+    return result.content[0].text, result.structured_content, result.is_error
+
+
+async def test_programs_run_and_every_failure_is_a_typed_truthful_answer(tmp_path: Path) -> None:
+    rules = [{"call": name, "what": what} for name, (what, _) in FAILURES.items()]
+    rules.append({"call": "once", "first_attempts": 1, "what": {"status": 503}})
+    async with serving(*files(tmp_path, rules), "--executor", "python") as address:
+        async with mcp.Client(address) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == [NAME]
+            assert await call(client, "print(6 * 7)  # sfusion:call=fine") == ("42\n", _ok(attempts=1), False)
+            assert await call(client, "print(1)  # sfusion:call=once") == ("1\n", _ok(attempts=2), False)
+            text, facts, is_error = await call(client, "1 / 0  # sfusion:call=wrong")
+            assert ("ZeroDivisionError" in text, facts["outcome"], is_error) == (True, "program_error", False)
+            for name, (_, outcome) in FAILURES.items():
+                text, facts, is_error = await call(client, f"print(1)  # sfusion:call={name}")
+                assert (facts["outcome"], facts["infrastructure"], is_error) == (outcome, True, True), name
+                assert f"This is not output of a program: the sandbox failed, not your code ({outcome}" in text
+            refused = await client.call_tool(NAME, {"cod": "1"})
+            assert (refused.is_error, refused.structured_content["outcome"]) == (True, "bad_arguments")
+            assert "There is no such tool" in (await client.call_tool("search", {})).content[0].text
+        await _through_the_registry(tmp_path, address)
+
+
+class _ok:
+    """Equals the facts of a call that went well."""
+
+    def __init__(self, attempts: int) -> None:
+        self.attempts = attempts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and (other["outcome"], other["attempts"]) == ("ok", self.attempts)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+async def _through_the_registry(folder: Path, address: str) -> None:
+    """The tools of the server in a tool config, for our own rollouts."""
+    file = folder / "mcp.yaml"
+    one = {"class_name": "sfusion_tools.mcp_tool.McpTool", "config": {"type": "mcp", "server": address}}
+    file.write_text(yaml.safe_dump({"tools": [one]}))
+    (tool,) = await asyncio.to_thread(initialize_tools_from_config, file)
+    assert (tool.name, list(tool.tool_schema.function.parameters.properties)) == (NAME, ["code"])
+    answers = [
+        await tool.execute("i", {"code": f"print(3)  # sfusion:call={name}"}) for name in ("fine", "503", "reset")
+    ]
+    assert [metrics["outcome"] for _, _, metrics in answers] == ["ok", "sandbox_error", "unreachable"]
+    assert (answers[0][0].text, await tool.calc_reward("i")) == ("3\n", None)
+    bad, _, metrics = await tool.execute("i", [1])
+    assert ("must be a JSON object" in bad.text, metrics["outcome"]) == (True, "bad_arguments")
+    one["config"]["tools"] = ["code_interpretr"]
+    file.write_text(yaml.safe_dump({"tools": [one]}))
+    with pytest.raises(ConfigError, match="did you mean 'code_interpreter'"):
+        await asyncio.to_thread(initialize_tools_from_config, file)
+
+
+async def test_it_also_talks_over_stdin_and_stdout(tmp_path: Path) -> None:
+    command = ["serve", "mcp", "--stdio", *files(tmp_path, []), "--executor", "scripted"]
+    async with mcp.Client(mcp.StdioServerParameters(command=str(warm("sfusion")), args=command)) as client:
+        assert await call(client, '1  # sfusion:call=a prints="3"') == ("3", _ok(attempts=1), False)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_guard_answers_and_does_not_end_the_server(mode: Any) -> None:
+    async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
+        guard = {"window": 1, "min_calls": 1, "then": "fail"}
+        config = entry(sandbox_fusion_url=sandbox.url, guard=guard, max_attempts=1)["config"]
+        async with mcp.Client(code_server(SandboxFusionTool(config)), mode=mode) as client:
+            for _ in range(2):
+                text, facts, is_error = await call(client, "1")
+                assert (facts["infrastructure"], is_error) == (True, True)
+                assert "To find out why, run: sfusion doctor" in text
+
+
+async def test_a_server_that_is_gone_is_an_infrastructure_failure(tmp_path: Path) -> None:
+    async with serving(*files(tmp_path, []), "--executor", "scripted") as address:
+        schema = SandboxFusionTool({"sandbox_fusion_url": "http://127.0.0.1:1"}).tool_schema
+        tool = McpTool({"type": "mcp", "server": address, "timeout": 20, "rate_limit": 1, "limiter": "local"}, schema)
+        code = {"code": '1  # sfusion:call=a prints="3"'}
+        assert (await tool.execute("i", code))[0].text == "3"
+    for _ in range(2):
+        response, reward, metrics = await tool.execute("i", code)
+        assert metrics["outcome"] in ("unreachable", "sandbox_error")
+        assert (metrics["infrastructure"], reward) == (True, None)
+        assert response.text.startswith(f"[{NAME}] This is not output of a program")
+
+
+def test_a_server_that_cannot_be_asked_is_an_error_of_the_config(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.yaml"
+    one = {
+        "class_name": "sfusion_tools.mcp_tool.McpTool",
+        "config": {"type": "mcp", "server": "http://127.0.0.1:1/mcp"},
+    }
+    file.write_text(yaml.safe_dump({"tools": [one]}))
+    with pytest.raises(ConfigError, match=r"mcp\.yaml:2.*the MCP server http://127.0.0.1:1/mcp cannot be asked"):
+        initialize_tools_from_config(file)
