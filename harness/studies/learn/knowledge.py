@@ -10,7 +10,7 @@ from sfusion.harness.studies.learn.causes import PermitWaits
 from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
 from sfusion_tools.wording import counted
 
-_WIDE = 3.0
+_WIDE = 4.5
 """How many times the least possible number of cores the most possible one may be for advice to rest on it."""
 _CALLS = 200
 """Calls that an experiment needs."""
