@@ -51,7 +51,7 @@ class Production:
     @property
     def limit(self) -> int:
         """How many requests it had in flight at most."""
-        return min(self.data["tools"]["rate_limit"], self.data["load"]["concurrency"])
+        return int(min(self.data["tools"]["rate_limit"], self.data["load"]["concurrency"]))
 
 
 SERVERS: dict[str, list[tuple[dict[str, Any], int]]] = {
@@ -120,12 +120,12 @@ def _productions(first: int) -> Iterator[Production]:
         draw = random.Random(first + 950 + place)
         sandbox, capacity = SERVERS[kind][-1]
         yield _production(draw, kind, "limited", sandbox, capacity, {"rate_limit": limit})
-    for place, model in enumerate(({"cores": 2}, {"cores": 2, "spawn_cost": 0.3}, {"spawn_cost": 0.3})):
+    measured: tuple[dict[str, Any], ...] = ({"cores": 2}, {"cores": 2, "spawn_cost": 0.3}, {"spawn_cost": 0.3})
+    for place, model in enumerate(measured):
         # As measured on a real server: 16 at a time, of programs with a median of 0.3 s.
-        yield _production(
-            random.Random(first + 970 + place), "cores, spawn", "as measured", {"model": {"kind": "unbounded", **model}}, 2,
-            {"default_timeout": 6}, {"lognormal": [0.3, 0.6]},
-        )  # fmt: skip
+        draw, sandbox = random.Random(first + 970 + place), {"model": {"kind": "unbounded", **model}}
+        tools, programs = {"default_timeout": 6}, {"lognormal": [0.3, 0.6]}
+        yield _production(draw, "cores, spawn", "as measured", sandbox, 2, tools, programs)
 
 
 def _production(
@@ -202,7 +202,7 @@ def judge(values: list[Any], limit: int, truth: Any, advice: Any) -> str:
     return "WRONG DIRECTION" if (truth - limit) * (advice - limit) < 0 else "off"
 
 
-def round_trip(production: Production, seeds: int, keep: Path | None) -> RoundTrip:
+def round_trip(production: Production, seeds: int, keep: Path | None, grid: str = GRID) -> RoundTrip:
     result = run_one(Task(production.scenario, "sim"))
     calls = Story(result.journal).records
     learned = learn(calls)
@@ -210,7 +210,7 @@ def round_trip(production: Production, seeds: int, keep: Path | None) -> RoundTr
     if keep is not None:
         (keep / f"{production.name.replace(' ', '-').replace(',', '')}.yaml").write_text(text)
     (again,) = parse_scenarios(text)
-    truth, advised = sweep(production.scenario, seeds, keep), sweep(again, seeds, keep)
+    truth, advised = sweep(production.scenario, seeds, keep, grid), sweep(again, seeds, keep, grid)
     values = list(truth.grid.chosen.values)
     assert truth.overall is not None
     right, advice = truth.overall[0], advised.overall[0] if advised.overall is not None else None
@@ -226,8 +226,8 @@ def round_trip(production: Production, seeds: int, keep: Path | None) -> RoundTr
     )
 
 
-def sweep(scenario: Scenario, seeds: int, keep: Path | None = None) -> SweepResult:
-    grid = Grid((read_axis(GRID),), seeds)
+def sweep(scenario: Scenario, seeds: int, keep: Path | None = None, values: str = GRID) -> SweepResult:
+    grid = Grid((read_axis(values),), seeds)
     samples = [_played(task, keep) for task in grid.tasks(Task(scenario, "sim"))]
     measured = [Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)]
     return SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed)
@@ -278,7 +278,8 @@ def main() -> int:
     near = (counts["same"] + counts["neighbour"]) / max(told, 1)
     print(
         f"\n{len(found)} productions: the same {counts['same']}, a neighbour {counts['neighbour']} ({near:.1%} of "
-        f"those told), cannot tell {counts['cannot tell']}, off {counts['off']}, wrong direction {counts['WRONG DIRECTION']}"
+        f"those told), cannot tell {counts['cannot tell']}, off {counts['off']}, wrong direction "
+        f"{counts['WRONG DIRECTION']}"
     )
     if args.json is not None:
         args.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")

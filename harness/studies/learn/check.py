@@ -63,7 +63,7 @@ def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
         assert cell is not None
         result = run_one(Task(vary(cell, {"tools.rate_limit": one.limit}), "sim"))
         run = figures_of(result.journal)
-        answered = sum(run.outcomes.get(outcome.value, 0) for outcome in PROGRAM_OUTCOMES)
+        answered = sum(run.outcomes.get(outcome, 0) for outcome in PROGRAM_OUTCOMES)
         rate = answered / run.seconds if run.seconds else 0.0
         yield relative(f"per second at rate_limit {one.limit}", one.per_second, rate, RELATIVE)
 

@@ -128,7 +128,7 @@ def fit_cores(programs: Sequence[Execution], others: Sequence[Execution] = ()) -
         return _judged(sample, busy, cores).likelihood - alone.likelihood
 
     tried = {float(peak): 0.0}
-    cores = 0.5
+    cores = 1.0
     while cores < peak:
         tried[cores] = gain(cores)
         cores *= _COARSE
@@ -176,10 +176,12 @@ def _judged(programs: Sequence[Execution], busy: InFlight, cores: float) -> _Jud
     # Of a program that ended: the density of its work, by how fast work was done when it ended.
     speeds = sum(math.log(speed(busy.at(one.ended))) for one in programs if not one.is_cut) - sum(ended)
     best: _Judged | None = None
-    for fit in (_lognormal, _weibull):
-        law, endless = _fitted(fit, ended, cut)
+    # That some programs never end is believed only if that explains clearly more of those that were stopped.
+    for fit, ends in ((_lognormal, True), (_weibull, True), (_lognormal, False), (_weibull, False))[: 4 if cut else 2]:
+        law, endless = _fitted(fit, ended, cut, ends=ends)
         found = sum(map(law.likelihood, ended)) + len(ended) * math.log1p(-min(endless, 0.999))
         found += sum(math.log(endless + (1 - endless) * law.longer(log) + 1e-9) for log in cut)
+        found -= 0.0 if ends else _POSSIBLE
         # Where all programs are equal, what differs is the clock, not the work.
         took = (math.log(max(one.ended - one.began, SHORTEST)) for one in programs if not one.is_cut)
         found += speeds if law.sigma > _NARROWEST else -sum(took)
@@ -192,12 +194,12 @@ def _judged(programs: Sequence[Execution], busy: InFlight, cores: float) -> _Jud
 _Fit = Callable[[Sequence[float], Sequence[tuple[float, float]]], Law]
 
 
-def _fitted(fit: _Fit, ended: Sequence[float], cut: Sequence[float]) -> tuple[Law, float]:
-    """Fit a law to what ended, and to what was stopped: that would have taken longer, or never ends."""
+def _fitted(fit: _Fit, ended: Sequence[float], cut: Sequence[float], *, ends: bool) -> tuple[Law, float]:
+    """Fit a law to what ended, and to what was stopped: that would have taken longer, or perhaps never ``ends``."""
     size = len(ended) + len(cut)
-    law, endless = fit(ended, ()), 0.5 * len(cut) / size
+    law, endless = fit(ended, ()), 0.0 if ends else 0.5 * len(cut) / size
     for _ in range(_ROUNDS if cut else 0):
-        beyond = [(1 - endless) * law.longer(log) for log in cut]
+        beyond = [(1 - endless) * law.longer(log) + 1e-12 for log in cut]
         parts = [one / (one + endless) if one + endless > 0 else 0.0 for one in beyond]
         endless = sum(1 - one for one in parts) / size
         law = fit(ended, list(zip(cut, parts, strict=True)))

@@ -10,7 +10,7 @@ from sfusion.harness.studies.learn.causes import PermitWaits
 from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
 from sfusion_tools.wording import counted
 
-_WIDE = 3.0
+_WIDE = 4.5
 """How many times the least possible number of cores the most possible one may be for advice to rest on it."""
 _CALLS = 200
 """Calls that an experiment needs."""
@@ -46,7 +46,7 @@ def find_knowledge(
             f"programs share cores, but {least:.2g} to {most:.2g} of them would explain the log, because nearly all "
             f"requests met the same load; {_experiment(max(1, (limit or peak) // 4), minutes)}",
         )
-    unsure = [cores for one, cores in known if cores is not None and cores.is_unsure and not one.slowness.model]
+    unsure = [cores for one, cores in known if cores is not None and cores.is_unsure and not _is_saturated(one)]
     fewer = max(1, math.floor(sum(one.least for one in unsure)))
     if limit is not None and not any(_is_saturated(one) for one in sandboxes):
         if not unsure:

@@ -49,6 +49,6 @@ def limits_seen(requests: Sequence[TimedAttempt]) -> tuple[LimitSeen, ...]:
 
 
 def _seen(limit: int, parts: Sequence[Sequence[TimedAttempt]]) -> LimitSeen:
-    answered = sum(one.ending == "answered" for part in parts for one in part)
+    answered = sum(one.ending == "answered" for part in parts for one in part[1:])
     seconds = sum(part[-1].began - part[0].began for part in parts)
     return LimitSeen(limit, answered / seconds if seconds > 0 else 0.0, sum(map(len, parts)))

@@ -15,6 +15,7 @@ from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
 from sfusion.harness.studies.learn.server_fit import find_server
 from sfusion.harness.studies.learn.slowness import Slowness, rank_correlation
 from sfusion.harness.studies.learn.slowness_by_time import find_degradation, find_slow_spell
+from sfusion_tools.outcome import Outcome
 
 _FEWEST = 40
 _GAIN = 0.93
@@ -129,7 +130,7 @@ def _sandbox(label: str, requests: Sequence[TimedAttempt], known: Known) -> Sand
     base = tuple(
         (answered[place].attempt.outcome, seconds) for place, seconds in zip(slowness.kept, slowness.base, strict=True)
     )
-    base += tuple(("ok", seconds) for seconds in slowness.longer_programs)
+    base += tuple((Outcome.OK, seconds) for seconds in slowness.longer_programs)
     base += tuple((one.attempt.outcome, one.seconds) for one in timed if one.attempt.outcome in ENDED_EARLY)
     return SandboxFit(label, len(requests), quota, slowness, tuple(failures), base)
 

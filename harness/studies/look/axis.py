@@ -156,6 +156,7 @@ class TimeBucket:
     """Of attempts, by outcome."""
     faults: Counter[str] = field(default_factory=Counter)
     seconds: Durations = field(default_factory=Durations)
+    """Of calls that began: at the end of a batch, only long ones end."""
     in_flight: Load = field(default_factory=Load)
     waiting: Load = field(default_factory=Load)
     sandboxes: dict[str, SandboxSums] = field(default_factory=dict)

@@ -147,11 +147,11 @@ class Digest:
         bucket = axis.bucket(began)
         if began < bucket.first:
             bucket.first = began
-        bucket = axis.bucket(happened_at(record, ended))
-        bucket.kinds[kind] += 1
         if record.seconds is not None and kind not in NO_ANSWER:
             self.seconds.add(record.seconds)
             bucket.seconds.add(record.seconds)
+        bucket = axis.bucket(happened_at(record, ended))
+        bucket.kinds[kind] += 1
         if record.read:
             _count(self.read, (kind, record.read))
         for attempt in record.attempts:

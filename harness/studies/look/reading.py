@@ -242,7 +242,7 @@ class _Lines:
         self._path = path
         self._journal = CallFold()
         self._output = ServerOutput()
-        self._is_old = False
+        self._is_old = self._is_docker = False
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
@@ -253,7 +253,8 @@ class _Lines:
         """
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
-        if line.startswith(b"{") and not self._output.in_code:
+        is_quoted = self._output.in_code and (bool(time) or not self._is_docker)
+        if line.startswith(b"{") and not is_quoted:
             record = parse_json(line, f"{self._path}:{number}")
             return self._of_object(record, number) if isinstance(record, dict) else None
         if not line.strip():
@@ -290,7 +291,7 @@ class _Lines:
         return None
 
     def _of_docker(self, text: str, time: str, number: int) -> Iterable[Call] | None:
-        line = text.encode("utf-8", "replace")
+        line, self._is_docker = text.encode("utf-8", "replace"), True
         if any(not call.timed for call in access_records(line, number) or ()):
             line = f"{time} {text}".encode("utf-8", "replace")
         is_nested = line.startswith(b"{") and b'"log"' in line and b'"stream"' in line

@@ -67,10 +67,11 @@ def within(one: Recommendation, least: float, most: float | None, unknown: str) 
     """Withdraw a recommendation beyond what a log showed; say what it does not tell."""
     if one.value is None or not are_numbers([one.value]):
         return one
-    if one.value >= least and (most is None or one.value <= most):
+    # With only one number there is nothing to compare, not even that one.
+    if least != most and one.value >= least and (most is None or one.value <= most):
         return replace(one, sensitivity="; ".join(filter(None, (one.sensitivity, unknown))))
-    shown = f"from {least:g}" + (f" to {most:g}" if most is not None else " on")
-    reason = f"the model would say {label(one.value)}, but the log that it was learned from tells only {shown}"
+    shown = f"{least:g}" + ("" if least == most else f" to {most:g}" if most is not None else " and more")
+    reason = f"the model would say {label(one.value)}, but the log that it was learned from tells only about {shown}"
     return replace(one, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
 
 

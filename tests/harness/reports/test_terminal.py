@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, RunReporter
 from tests.harness.reports.synthetic import broken_run, held_run
@@ -46,6 +47,16 @@ def test_broken_and_unknown_promises_follow_the_table_with_the_replay_command() 
     assert "  unknown: no_duplicate_execution: " in below
     assert "  sfusion replay runs/throttled-gateway" in below
     assert "no_permit_leaked" not in below
+
+
+def test_a_death_of_the_limiter_that_nobody_asked_for_is_named_before_what_it_caused() -> None:
+    died: Event = {"at": 3.5, "source": "world", "event": "limiter_died", "life": 1}
+    killed: Event = {"at": 3.4, "source": "world", "event": "killed", "target": "limiter"}
+    verdict = Verdict("no_permit_leaked", "broken", "one was lost")
+    text = shown(io.StringIO(), [RunReport("s", [verdict], events=[died])])
+    assert "the limiter died at 3.5 s, which no event of the scenario asked for" in text
+    assert text.index("the limiter died") < text.index("one was lost")
+    assert "limiter died" not in shown(io.StringIO(), [RunReport("s", [verdict], events=[killed, died])])
 
 
 def test_a_terminal_gets_a_bar_and_colours() -> None:

@@ -109,12 +109,12 @@ async def test_the_output_limit_is_measured() -> None:
         assert "200,000 bytes arrive complete; 400,000 bytes end as a Success with 219,264 bytes of output" in text
         assert "1,000,000 bytes end as a TimeLimitExceeded" in text
         assert result.measured["output_bytes"] == 219_264
-        # A loop of short prints loses bytes earlier, so that is what the advice is about.
+        # What arrives beyond the pipe varies from run to run, so the advice is the size that always arrives.
         looped = result.measured["output_bytes_of_short_prints"]
         assert 131_072 <= looped < 200_000
         assert f"of 200,000 bytes in short prints, {looped:,} arrive" in text
         change = result.findings[0].change
-        assert f"less than {looped:,} bytes" in change
+        assert "less than 131,072 bytes" in change
         assert "may vary from run to run" in change
 
 

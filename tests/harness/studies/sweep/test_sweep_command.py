@@ -116,6 +116,26 @@ def test_mappings_and_words_can_be_varied(scenario: Path, tmp_path: Path) -> Non
     assert "{kind: queue, workers: 2}" in page.read_text()
 
 
+def test_scenarios_are_compared_and_none_is_recommended(scenario: Path, tmp_path: Path) -> None:
+    other = tmp_path / "wider.yaml"
+    other.write_text(SCENARIO.replace("in_flight: 4", "in_flight: 12"))
+    both = f"scenario={scenario},{other}"
+    code, text = sweep(scenario, "--vary", both, "--seeds", "1", "--jobs", "1")
+    assert (code, "->" in text) == (0, False), text
+    assert text.splitlines()[-1].startswith("2 scenarios compared")
+    code, text = sweep(scenario, "--vary", both, "--vary", "tools.rate_limit=4,12", "--seeds", "1", "--jobs", "1")
+    assert (code, text.splitlines()[-1].startswith("tools.rate_limit: 4 (loses at most")) == (0, True), text
+
+
+def test_nothing_is_recommended_beyond_what_a_log_showed(scenario: Path) -> None:
+    idle = SCENARIO.replace("{kind: quota, in_flight: 4, retry_after: 1}", "unbounded")
+    scenario.write_text(idle + "observed: {rate_limit: [1, 4], unknown: what more would do}\n")
+    code, text = sweep(scenario, "--vary", "tools.rate_limit=4,12", "--seeds", "1", "--jobs", "1")
+    assert (code, text.splitlines()[-1]) == (1, "tools.rate_limit: cannot tell")
+    assert "the model would say 12" in text
+    assert "what more would do" in text
+
+
 def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
     scenario.write_text(SCENARIO.replace("sandbox: {", "sandbox: {faults: [{what: {status: 400}}], "))
     code, text = sweep(scenario, "--vary", "tools.rate_limit=2,4", "--seeds", "1", "--jobs", "1")

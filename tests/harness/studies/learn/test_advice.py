@@ -1,0 +1,204 @@
+"""The advice that follows from a log: what was measured on a real Sandbox Fusion, and a part of the round trips.
+
+``python -m benchmarks.advice_round_trips`` makes all of them.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from benchmarks.advice_round_trips import productions, round_trip, sweep
+from sfusion.harness.lab.promises import Story
+from sfusion.harness.lab.runs.runner import run_scenario
+from sfusion.harness.lab.scenarios import parse_scenarios
+from sfusion.harness.studies.learn.check import check
+from sfusion.harness.studies.learn.draft import scenario_text
+from sfusion.harness.studies.learn.learned import Learned, learn
+from sfusion.harness.studies.look.digest import Digest
+from sfusion.harness.studies.look.overview import overview
+from sfusion_tools.record import Call
+from tests.cases import every
+from tests.harness.studies.made_calls import attempt_at, call_at
+
+VALUES = "tools.rate_limit=2,4,16"
+PART = ("06 cores, right", "23 quota, pausing")
+MEASURED: dict[str, Any] = {
+    "tools": {"rate_limit": 16, "default_timeout": 6},
+    "load": {"calls": 250, "concurrency": 32, "program": {"seconds": {"lognormal": [0.3, 0.6]}}},
+}
+
+
+def played(**data: Any) -> list[Call]:
+    (result,) = run_scenario({"scenario": "x", "about": "x", "promises": ["every_call_ends_once"], **data}, check=False)
+    return list(Story(result.journal).records)
+
+
+def advised(learned: Learned) -> tuple[Any, str]:
+    """What is recommended for a learned scenario, and the last line of the sweep."""
+    (cell,) = parse_scenarios(scenario_text(learned, "learned", "a log"))
+    result = sweep(cell, 1, values=VALUES)
+    return None if result.overall is None else result.overall[0], result.headline + "; " + "; ".join(result.sentences())
+
+
+@pytest.mark.parametrize("kind", PART)
+def test_the_advice_from_a_log_is_that_for_its_production(kind: str) -> None:
+    (production,) = (one for one in productions() if one.name == kind)
+    found = round_trip(production, 1, None, VALUES)
+    assert found.verdict in ("same", "neighbour"), found
+
+
+def test_a_server_that_was_always_full_with_as_many_is_not_blamed_on_the_client_and_nothing_is_recommended() -> None:
+    learned = learn(played(**MEASURED, sandbox={"model": {"kind": "unbounded", "cores": 2}}))
+    assert "or by a server that is full with as many" in learned.causes[0].says
+    value, says = advised(learned)
+    assert value is None
+    assert says.startswith("tools.rate_limit: cannot tell")
+    assert "with rate_limit 8" in says
+    assert "sfusion doctor URL --sweep --program" in says
+    assert learned.knowledge.unknown in scenario_text(learned, "x", "x").replace("\n    ", " ")
+
+
+def test_the_same_server_in_steps_shows_its_cores() -> None:
+    load = {**MEASURED["load"], "steps": 5, "step_pause": 1}
+    learned = learn(played(**{**MEASURED, "load": load}, sandbox={"model": {"kind": "unbounded", "cores": 2}}))
+    assert learned.headline == "contention"
+    assert learned.sandboxes[0].slowness.model["cores"] == pytest.approx(2, rel=0.5)
+    assert advised(learned)[0] in (2, 4)
+    assert not [one for one in learned.programs if one.outcome == "program_timeout"]
+
+
+def test_a_cost_for_each_start_is_learned_although_all_requests_met_the_same_load() -> None:
+    learned = learn(played(**MEASURED, sandbox={"model": {"kind": "unbounded", "cores": 2, "spawn_cost": 0.3}}))
+    assert learned.headline == "spawn"
+    assert learned.sandboxes[0].slowness.model["spawn_cost"] == pytest.approx(0.3, rel=0.05)
+    assert advised(learned)[0] == 4
+
+
+def saturated(calls: int = 250, limit: int = 16, seed: int = 5) -> list[Call]:
+    """As logged on the real server: requests take 4.6 s by the median, and their programs run for 1 s of them."""
+    draw, free, ends = random.Random(seed), [0.0] * 4, [0.0] * limit
+    found = []
+    for number in range(calls):
+        ends.sort()
+        began = ends[0]
+        free.sort()
+        run = min(draw.lognormvariate(0.0, 0.6), 6.0 + abs(draw.gauss(0, 0.8)))
+        start = max(began, free[0]) + draw.uniform(0.05, 0.15)
+        free[0] = ends[0] = start + run
+        outcome = "program_timeout" if run >= 6.0 else "ok"
+        made = attempt_at(began, start + run - began, "s", 200, outcome, began, execution_time=run)
+        found.append(call_at(f"c{number}", 0.0, start + run, "client", outcome, "w", (made,)))
+    return found
+
+
+def test_a_queue_before_the_programs_is_the_server_s_and_not_the_programs_own_time() -> None:
+    learned = learn(saturated())
+    assert learned.headline == "queue"
+    assert learned.sandboxes[0].slowness.model == {"kind": "queue", "workers": 4}
+    assert learned.programs[0].seconds is not None
+    assert learned.programs[0].seconds.median == pytest.approx(1.0, rel=0.2)
+    assert advised(learned)[0] == 4
+
+
+def test_the_time_limit_of_programs_is_read_from_how_long_they_ran() -> None:
+    ran = [6.0, 6.1, 6.4, 7.0, 8.7]
+    calls = [
+        call_at(
+            f"c{n}", 10.0 * n, 9.0 + n % 7, "client", "program_timeout", "w",
+            (attempt_at(10.0 * n, 9.0 + n % 7, "s", 200, "program_timeout", execution_time=ran[n % 5]),),
+        )
+        for n in range(40)
+    ]  # fmt: skip
+    assert learn(calls).client["default_timeout"][0] == 6
+
+
+def test_failures_that_lose_calls_come_before_a_quota_that_only_slows() -> None:
+    learned = learn(
+        played(
+            tools={"rate_limit": 16, "max_attempts": 2},
+            sandbox={
+                "model": {"kind": "quota", "in_flight": 4, "retry_after": 0.5},
+                "faults": [{"name": "e", "between": [10, 60], "probability": 0.6, "what": {"status": 500}}],
+            },
+            load={"calls": 300, "concurrency": 16, "program": {"seconds": {"lognormal": [0.3, 0.4]}}},
+        )
+    )
+    assert [cause.kind for cause in learned.causes][:2] == ["status_500_burst", "quota"]
+
+
+def test_sandboxes_that_are_down_together_are_one_cause() -> None:
+    events = [{"at": 4, "crash": f"sandbox-{number}", "seconds": 3} for number in (1, 2, 3)]
+    load = {"calls": 250, "concurrency": 12, "program": {"seconds": {"lognormal": [0.3, 0.4]}}}
+    learned = learn(played(tools={"rate_limit": 12}, sandbox={"instances": 3}, events=events, load=load))
+    down = [cause for cause in learned.causes if cause.kind == "crash"]
+    assert [cause.says.partition(":")[0] for cause in down] == ["all 3 sandboxes"]
+    assert learned.headline == "crash"
+
+
+def limited(limits: tuple[int, ...], each: int = 60, per_second: float | None = None) -> list[Call]:
+    """Calls that wait for permits of one limit after the other; the server answers at most so many per second."""
+    found, now, number = [], 0.0, 0
+    for limit in limits:
+        rate = limit / 0.5 if per_second is None else min(limit / 0.5, per_second)
+        for place in range(each):
+            began = now + place / rate
+            took = limit / rate
+            made = attempt_at(began, took, "s", 200, "ok", 1.0, execution_time=0.5)
+            found.append(call_at(f"c{number}", began - 1.0, took + 1.0, "client", "ok", "w", (made,)))
+            number += 1
+        now += each / rate + limit / rate
+    return found
+
+
+def test_where_a_log_shows_several_limits_throughput_is_compared_at_each() -> None:
+    learned = learn(limited((4, 16, 4, 16)))
+    assert [(one.limit, round(one.per_second)) for one in learned.limits] == [(4, 8), (16, 32)]
+    rows = {row.name: row for row in check(learned, scenario_text(learned, "x", "x")).rows}
+    assert rows["per second at rate_limit 4"].agrees
+    assert learn(limited((8, 8))).limits == ()
+
+
+KILLED, BACK = 21.0, 41.0
+
+
+def outage() -> list[Call]:
+    """A server is killed and started again; calls wait for permits for up to 13 s, and are then refused at once."""
+    found = []
+    for number in range(600):
+        began = number * 0.1
+        granted = began + (13.0 if began >= KILLED - 13 else 0.0)
+        is_down = KILLED <= granted < BACK
+        took = 0.01 if is_down else 0.3
+        outcome = "unreachable" if is_down else "ok"
+        made = attempt_at(granted, took, "s", None if is_down else 200, outcome, granted - began)
+        found.append(call_at(f"c{number}", began, granted + took - began, "client", outcome, "w", (made,)))
+    return found
+
+
+def test_an_outage_stands_where_its_attempts_failed_and_refused_connections_are_not_fast_answers() -> None:
+    digest = Digest()
+    for call in outage():
+        digest.add(call)
+    found = overview(digest)
+    worse, better = (turn for turn in found.turns if turn.what == "failed")
+    assert (worse.at, better.at) == (pytest.approx(KILLED, abs=0.5), pytest.approx(BACK, abs=0.5))
+    assert not [turn for turn in found.turns if turn.what == "duration" and not turn.worse]
+    assert found.sandboxes[0].p50 == pytest.approx(0.3, rel=0.02)
+
+
+@every((True, False), str)
+def test_what_the_model_read_is_quoted_as_it_was(may_have_run: bool) -> None:
+    read = "The code may have run, but its output is lost." if may_have_run else "The code did not run."
+    digest = Digest()
+    digest.add(
+        call_at(
+            "c", 1.0, 2.0, "client", "unreachable", "w", (attempt_at(1.0, 2.0, "s", None, "unreachable"),), read=read
+        )
+    )
+    assert overview(digest).read == [("unreachable", 1, read)]
+    plain = Digest()
+    plain.add(call_at("c", 1.0, 2.0, "client", "unreachable", "w"))
+    assert "run" not in overview(plain).read[0][2].rpartition(")")[2]
