@@ -68,7 +68,7 @@ class _Scene:
     def rich(self, name: str) -> str:
         """Return several lines of which every blank matters, the last without its end."""
         a, b, c = (self.word(name, part) for part in "abc")
-        return f"  {a}\n\n    é漢字 🙂 {b}  \n\tend {c}"
+        return f"  {a}\n\n    é漢字 🙂 {b}  \n\n{'- · ' * 16}\n\tend {c}"
 
     def add(
         self,
