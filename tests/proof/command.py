@@ -43,8 +43,9 @@ def prove(
     """Prove that the promises can fail: play classic mistakes and see each caught by the promise that names it.
 
     A right tool of another class and our own stack run on every bundled cell in virtual time, and every promise must
-    hold. Then tools that are right but for one mistake, and our own stack with one change, run on the scenarios that have
-    the situation in which it shows: the promise that names the mistake must break, those that follow from it may, and all others must hold. Each promise needs a mistake that breaks it.
+    hold. Then tools that are right but for one mistake, and our own stack with one change, run on the scenarios that
+    have the situation in which it shows: the promise that names the mistake must break, those that follow from it may,
+    and all others must hold. Each promise needs a mistake that breaks it.
 
     With --hunt each mistake and change is looked for as `sfusion hunt` would, knowing nothing about it: most seeds
     must find it, by any promise that a right tool keeps in the same case (for a change, our stack without it). Without

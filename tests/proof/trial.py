@@ -30,8 +30,6 @@ SEEDS = 5
 SURVIVE = {
     "retry_after endless": "a call that is asked to wait for longer than it has left gives up: that is right",
     "step nothing is sent": "virtual time cannot tell it from I/O in threads: unknown; the wall clock catches it",
-    "text of-the-call-before if-throttled": "what it says of one 429 it says of all: nothing is altered",
-    "text of-the-call-before if-bad_response": "two words of one end are exchanged, both true of a sandbox that failed",
 }
 """Drawn mutations that are not caught, and why."""
 
