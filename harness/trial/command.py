@@ -45,6 +45,7 @@ class JudgeOptions:
         str | None, option("Clock to use; by default virtual time if possible.", "virtual|wall", WHERE)
     ] = None
     baseline: Annotated[Path | None, option("File of accepted findings and wordings; others fail.")] = None
+    row: Annotated[bool, option("Print only what it does under each fault, as a row of docs/clients.md.")] = False
     accept: Annotated[bool, option("Write what is found now to the file of --baseline.")] = False
     html: Html = None
     junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
@@ -57,6 +58,7 @@ def judge(options: JudgeOptions) -> int:
     from sfusion.harness.reports.files import check_file
     from sfusion.harness.terminal import printable
     from sfusion.harness.trial.reporting import write_reports
+    from sfusion.harness.trial.shapes import shape_of
     from sfusion.harness.trial.trial import judge, write_baseline
 
     world = options.world
@@ -68,9 +70,16 @@ def judge(options: JudgeOptions) -> int:
         check_file(f"--{name}", getattr(options, name))
     first = options.target[0]
     is_target = len(options.target) == 1 and (":" in first or first.endswith((".yaml", ".yml")))
+    target, words = (first, ()) if is_target else (None, tuple(options.target))
+    if options.row:
+        from sfusion.harness.trial.row import fault_row, markdown_row
+
+        shape = shape_of(target, env=options.env, attribute=options.attribute, command=words)
+        typer.echo(markdown_row(shape.name, fault_row(shape)))
+        return 0
     result = judge(
-        first if is_target else None,
-        command=() if is_target else options.target,
+        target,
+        command=words,
         env=options.env,
         attribute=options.attribute,
         world=None if world is None else "wall" if world == "wall" else "virtual",

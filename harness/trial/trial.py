@@ -140,7 +140,8 @@ def judge(
     known = None if baseline is None else _read_baseline(baseline)
     shape = shape_of(target, env=env, attribute=attribute, command=tuple(command))
     began = time.monotonic()
-    record, why = _played(shape, world, seed, read_keyword(scenes))
+    chosen = read_keyword(scenes)
+    record, why = play_plan(shape, world, lambda scale: _plan(seed, scale, shape.takes, chosen))
     verdicts = judge_record(record)
     if not record.takes:
         verdicts = [one if one.promise in _WIRE_ALONE else _unseen(one) for one in verdicts]
@@ -168,8 +169,13 @@ def _unseen(one: Verdict) -> Verdict:
     return Verdict(one.promise, "unknown", "the command does not speak the protocol: only its requests are judged")
 
 
-def _plan(seed: int, scale: float, chosen: Callable[[str], bool]) -> TrialPlan:
+def _plan(seed: int, scale: float, takes: frozenset[str], chosen: Callable[[str], bool]) -> TrialPlan:
+    """Return the scenes that were chosen; of a reward function those with tests."""
     plan = make_plan(seed, scale)
+    if "tests" in takes:
+        plan = replace(
+            plan, scenes=tuple(one for one in plan.scenes if isinstance(one, Scene) and "tests" in one.needs)
+        )
     named = [(one.name if isinstance(one, Scene) else getattr(one, "__name__", ""), one) for one in plan.scenes]
     kept = tuple(one for name, one in named if chosen(name if isinstance(one, Scene) else "programs"))
     if not kept:
@@ -177,18 +183,18 @@ def _plan(seed: int, scale: float, chosen: Callable[[str], bool]) -> TrialPlan:
     return replace(plan, scenes=kept)
 
 
-def _played(shape: Shape, world: Stage | None, seed: int, chosen: Callable[[str], bool]) -> tuple[Record, str]:
-    """Play a client where it can be played; return also why that is not virtual time."""
+def play_plan(shape: Shape, world: Stage | None, plan: Callable[[float], TrialPlan]) -> tuple[Record, str]:
+    """Play a client where it can be played; return also why that is not virtual time. ``plan`` gets its scale."""
     why = shape.wall or ("asked for" if world == "wall" else "")
     if world == "virtual" and shape.wall:
         raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
     if not why:
-        record = VirtualStage().play(_plan(seed, 1.0, chosen), shape.make)
+        record = VirtualStage().play(plan(1.0), shape.make)
         if not record.unplayable or world == "virtual":
             return record, ""
         why = "its requests do not go over the event loop"
     stage = WallStage(child=shape.child, divide=shape.divide)
-    return stage.play(_plan(seed, CHILD_SCALE if shape.child else 1.0, chosen), shape.make), why
+    return stage.play(plan(CHILD_SCALE if shape.child else 1.0), shape.make), why
 
 
 # -- the baseline --
