@@ -1,4 +1,4 @@
-"""The tables of docs/scenarios.md and docs/incidents.md, made from the models and from the bundled scenarios.
+"""The tables of docs/scenarios.md, judge.md and incidents.md, made from the models and from the bundled scenarios.
 
 ``python -m tests.docs.tables docs/scenarios.md`` updates a page; a test compares them with it.
 """
@@ -16,12 +16,13 @@ from sfusion.harness.lab.scenarios.base import ScenarioPart
 from sfusion.harness.lab.scenarios.explaining import PATHS, default_text
 from sfusion.harness.lab.scenarios.library import bundled_folder, in_folder
 from sfusion.harness.lab.scenarios.reading import read_scenarios
+from sfusion.harness.trial.judging import CHECKS
 
 
 def tables() -> dict[str, str]:
     """Return every table by the heading of its section."""
     parts = {path or "The file": _fields(cls) for path, cls in PATHS.items() if issubclass(cls, ScenarioPart)}
-    return parts | {"Promises": _promises()}
+    return parts | {"Promises": _promises(), "What is judged": _checks()}
 
 
 def updated(page: str) -> str:
@@ -32,6 +33,11 @@ def updated(page: str) -> str:
         if found is not None:
             page = f"{page[: found.start(1)]}{table}\n{page[found.end(1) :]}"
     return page
+
+
+def _checks() -> str:
+    rows = [f"| `{name}` | {_cell(check.about)} |" for name, check in CHECKS.items()]
+    return "\n".join(["| check | what must hold |", "|---|---|", *rows])
 
 
 def _fields(cls: type[BaseModel]) -> str:

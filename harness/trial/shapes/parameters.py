@@ -37,9 +37,8 @@ _ROLE = {name: role for role, names in NAMES.items() for name in names}
 SOFT = ("timeout", "time_limit", "timeout_s", "timeout_seconds", "input", "memory_limit", "files")
 """Names that may mean something else (the timeout of a connection, files that are encoded already): what they carry is
 judged only if it is sent as it was given."""
-_EMPTY: dict[str, Any] = {
-    "files": {}, "headers": {}, "stdin": "", "memory": 1024, "compile_timeout": 10.0, "rate_limit": 10, "deadline": 60.0,
-}  # fmt: skip
+_EMPTY: dict[str, Any] = {"files": {}, "headers": {}, "stdin": ""}
+_EMPTY |= {"memory": 1024, "compile_timeout": 10.0, "rate_limit": 10, "deadline": 60.0}
 """What required parameters get where there is nothing to pass."""
 WIRE = {
     "language": "language",

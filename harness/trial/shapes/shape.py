@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from sfusion.fakes.sandbox.body import render
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer
@@ -76,7 +76,7 @@ def shape_of(
         module = sys.modules.get(getattr(target, "__module__", "") or "")
         name = getattr(target, "__qualname__", type(target).__name__)
     if isinstance(target, type) and issubclass(target, Adapter):
-        return Shape(name, "an adapter", target, frozenset(target.takes))
+        return Shape(name, "an adapter", target, target().takes)
     if isinstance(target, type) and (lacking := missing_methods(target)):
         raise BadOption(f"{name} looks like a tool of verl's, but has no {', '.join(f'{one}()' for one in lacking)}")
     if isinstance(target, type) and is_tool(target):
@@ -93,9 +93,12 @@ def shape_of(
 class Adapter:
     """Base of adapters that users write: ``call`` is all that is needed."""
 
-    takes: Collection[str] = ("code", "text")
+    can_take: ClassVar[Collection[str]] = ("code", "text")
     """Keys of ``client.TAKES``."""
     settings: Settings
+
+    def __init__(self) -> None:
+        self.takes = frozenset(self.can_take)
 
     async def begin(self, settings: Settings) -> None:
         self.settings = settings
