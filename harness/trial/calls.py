@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -134,6 +134,8 @@ class TrialFacts:
         self.record = record
         self.takes = record.takes
         self.tolerance = record.tolerance
+        self.accepted: Mapping[str, Collection[str]] | None = None
+        """The wordings per end that somebody has read and found true, if they were kept."""
         self.scenes: dict[str, list[CallFacts]] = {}
         self.unasked: list[tuple[str, SentRequest]] = []
         for name, played in record.scenes.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from importlib import import_module
 
 from sfusion.harness.lab.promises.verdict import Verdict
@@ -14,11 +15,15 @@ for _module in ("wire_checks", "state_checks"):
     import_module(f"sfusion.harness.trial.{_module}")
 
 
-def judge_record(record: Record) -> list[Verdict]:
-    """Return the verdicts of all checks: a broken one for each way to fail, else held or unknown."""
+def judge_record(record: Record, accepted: Mapping[str, Collection[str]] | None = None) -> list[Verdict]:
+    """Return the verdicts of all checks: a broken one for each way to fail, else held or unknown.
+
+    ``accepted`` are the wordings per end that somebody has read and found true.
+    """
     if record.unplayable:
         return [Verdict(name, "unknown", record.unplayable) for name in CHECKS]
     facts = TrialFacts(record)
+    facts.accepted = accepted
     return [verdict for check in CHECKS.values() for verdict in check.judge(facts)]
 
 

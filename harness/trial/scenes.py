@@ -247,7 +247,7 @@ class _Maker:
         refused = {"status": 429, "retry_after": self.seconds(6.0)}
         for number in range(LIMIT + 2):
             first = number < LIMIT
-            what = {"what": refused, "first_attempts": 1} if first else {}
+            what: dict[str, Any] = {"what": refused, "first_attempts": 1} if first else {}
             s.add("either" if first else "ok", s.out(1.0), at=0.1 * number, in_turn=False, **what)
         return s.scene(needs=CONCURRENT | {"rate_limit"})
 

@@ -114,6 +114,16 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
             yield None
 
 
+@check("end", needs=("text",), new="{end}: nobody has read this wording yet: {wording} ({call})")
+def wordings_accepted(facts: TrialFacts) -> Findings:
+    """Every wording is one that somebody has read and accepted: whether plain words are true, no fact can say."""
+    if facts.accepted is not None:
+        for end, met in wordings(facts).items():
+            for wording, call in met.items():
+                known = wording in facts.accepted.get(end, ())
+                yield None if known else Wrong("new", {"end": end, "wording": shown(wording, 160), "call": call})
+
+
 _STATED: Mapping[str, Collection[str]] = {
     "ok": ("ok",), "ok_empty": ("ok",), "program_error": ("program_error",), "timeout": ("program_timeout",),
     "compile_error": ("compile_error",), "compiler_timeout": ("compile_error", "program_timeout"),
@@ -245,6 +255,7 @@ def _kind(call: CallFacts) -> str | None:
     "field",
     shared="{call}: the fields that it returned were changed later: {before} became {after}",
     attempts="{call}: {field} says {told}, but {sent:request} came",
+    executions="{call}: {field} says {told}, but its program was run {sent:time}",
     time="{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
 )
 def metrics_true(facts: TrialFacts) -> Findings:
@@ -263,6 +274,10 @@ def metrics_true(facts: TrialFacts) -> Findings:
             right = attempts == len(call.requests)
             about = {"call": call.name, "field": "attempts", "told": attempts, "sent": len(call.requests)}
             yield None if right else Wrong("attempts", about)
+        possible, ran = fields.get("possible_executions"), sum(one.execution is not None for one in call.requests)
+        if isinstance(possible, int) and possible < ran:
+            about = {"call": call.name, "field": "possible_executions", "told": possible, "sent": ran}
+            yield Wrong("executions", about)
         true = {"total_s": ended - call.played.asked_at}
         if seen and len(call.requests) == 1:
             true["permit_wait_s"] = call.requests[0].at - call.played.asked_at

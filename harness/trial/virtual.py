@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 from sfusion.harness.errors import WorldError
@@ -61,17 +61,17 @@ def _play(scene: Scene, plan: TrialPlan, client: TrialClient) -> PlayedScene:
 async def _run(scene: Scene, plan: TrialPlan, client: TrialClient, played: PlayedScene) -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    sandboxes = []
-    for number in range(scene.sandboxes):
-        with running_as(f"sandbox-{number}"):
-            sandbox = TrialSandbox(number, scene, plan.seed, played.requests, played.other_requests)
-            sandboxes.append(await sandbox.start())
-    urls = tuple(sandbox.url for sandbox in sandboxes)
-    settings = played.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
-    with virtual_clocks(loop) as jump:
-        await play_scene(scene, client, settings, sandboxes, played, jump=jump)
-    for sandbox in sandboxes:
-        await sandbox.stop(grace=0.0)
+    async with AsyncExitStack() as stack:
+        sandboxes = []
+        for number in range(scene.sandboxes):
+            with running_as(f"sandbox-{number}"):
+                sandbox = TrialSandbox(number, scene, plan.seed, played.requests, played.other_requests)
+                stack.push_async_callback(sandbox.stop, grace=0.0)
+                sandboxes.append(await sandbox.start())
+        urls = tuple(sandbox.url for sandbox in sandboxes)
+        settings = played.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
+        with virtual_clocks(loop) as jump:
+            await play_scene(scene, client, settings, sandboxes, played, jump=jump)
     await asyncio.sleep(0)
     left = asyncio.all_tasks() - {asyncio.current_task()}
     played.tasks_left = tuple(sorted(name for task in left if (name := _named(task)) != "Connection.start"))

@@ -1,7 +1,7 @@
 """Mistakes drawn instead of listed: every value that a right tool handles, altered in every way that is wrong.
 
-A mutation is a site (a step of ``GoodTool`` and a part of what it returns), an operator and a condition. What would still
-be a right tool is not drawn: another wording, a longer pause, more patience.
+A mutation is a site (a step of ``GoodTool`` and a part of what it returns), an operator and a condition. What would
+still be a right tool is not drawn: another wording, a longer pause, more patience.
 """
 
 from __future__ import annotations
@@ -35,6 +35,22 @@ def _lines(change: Callable[[list[str]], list[str]]) -> Operator:
     return lambda text, past: "".join(change(text.splitlines(keepends=True)))
 
 
+def _always(value: Any) -> Operator:
+    return lambda _, past: value
+
+
+def _if_outcome(name: str) -> Callable[[_Past, Any], bool]:
+    return lambda past, outcome: bool(outcome == name)
+
+
+def _swapped_in(text: str, at: int) -> str:
+    return text[:at] + text[at : at + 2][::-1] + text[at + 2 :]
+
+
+def _some(operators: dict[str, Operator], names: str) -> dict[str, Operator]:
+    return {name: operators[name] for name in names.split()}
+
+
 TEXT: dict[str, Operator] = {
     "emptied": lambda text, past: "",
     "first-character-dropped": lambda text, past: text.lstrip()[1:],
@@ -45,7 +61,7 @@ TEXT: dict[str, Operator] = {
     "doubled": lambda text, past: text + text,
     "last-line-doubled": _lines(lambda lines: lines + lines[-1:]),
     "lines-reversed": _lines(lambda lines: lines[::-1]),
-    "characters-swapped": lambda text, past: text[: len(text) // 2] + text[len(text) // 2 :][1::-1] + text[len(text) // 2 + 2 :],
+    "characters-swapped": lambda text, past: _swapped_in(text, len(text) // 2),
     "upper-case": lambda text, past: text.upper(),
     "ascii-only": lambda text, past: text.encode("ascii", "replace").decode(),
     "blank-lines-dropped": _lines(lambda lines: [line for line in lines if line.strip()]),
@@ -93,7 +109,7 @@ OUTCOMES = (
     "bad_response",
     "bad_arguments",
 )
-OUTCOME: dict[str, Operator] = {f"always-{one}": (lambda outcome, past, one=one: one) for one in OUTCOMES}
+OUTCOME: dict[str, Operator] = {f"always-{one}": _always(one) for one in OUTCOMES}
 FLAG: dict[str, Operator] = {
     "inverted": lambda flag, past: not flag,
     "always-true": lambda flag, past: True,
@@ -112,10 +128,9 @@ SOMETIMES: dict[str, Condition] = {
     "every-third": lambda past, outcome: len(past.values) % 3 == 0,
     "after-the-fifth": lambda past, outcome: len(past.values) > 5,
 }
-OF_PROGRAMS: dict[str, Condition] = {f"if-{one}": (lambda past, outcome, one=one: outcome == one) for one in PROGRAMS}
-OF_FAILURES: dict[str, Condition] = {
-    f"if-{one}": (lambda past, outcome, one=one: outcome == one) for one in OUTCOMES if one not in PROGRAMS
-}
+OF_PROGRAMS: dict[str, Condition] = {f"if-{one}": _if_outcome(one) for one in PROGRAMS}
+OF_FAILED_PROGRAMS = {key: OF_PROGRAMS[key] for key in ("if-program_error", "if-program_timeout")}
+OF_FAILURES: dict[str, Condition] = {f"if-{one}": _if_outcome(one) for one in OUTCOMES if one not in PROGRAMS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,30 +145,29 @@ class Site:
 
 SITES = (
     Site("arguments", "code", PROGRAM, ALWAYS),
-    Site("arguments", "code", {key: PROGRAM[key] for key in ("lines-joined", "halved", "ends-of-lines-stripped")}, SOMETIMES),
+    Site("arguments", "code", _some(PROGRAM, "lines-joined halved ends-of-lines-stripped"), SOMETIMES),
     Site("arguments", "timeout", NUMBER, ALWAYS),
-    Site("body", "code", {key: PROGRAM[key] for key in ("emptied", "upper-case", "ascii-only", "of-the-call-before")}, ALWAYS),
+    Site("body", "code", _some(PROGRAM, "emptied upper-case ascii-only of-the-call-before"), ALWAYS),
     Site("body", "language", LANGUAGE, ALWAYS),
     Site("body", "run_timeout", {**NUMBER, **DROPPED}, ALWAYS),
     Site("body", "compile_timeout", {**NUMBER, **DROPPED}, ALWAYS),
     Site("body", "memory_limit_MB", {**NUMBER, **DROPPED}, ALWAYS),
-    Site("printed", "stdout", OUTPUT, ALWAYS | {key: OF_PROGRAMS[key] for key in ("if-program_error", "if-program_timeout")}),
+    Site("printed", "stdout", OUTPUT, ALWAYS | OF_FAILED_PROGRAMS),
     Site("printed", "stderr", OUTPUT, ALWAYS),
     Site("printed", "code", NUMBER, ALWAYS | SOMETIMES),
     Site("printed", "outcome", OUTCOME, OF_PROGRAMS),
     Site("output", "", OUTPUT, ALWAYS | SOMETIMES),
-    Site("cut", "", {key: OUTPUT[key] for key in ("first-character-dropped", "last-character-dropped", "halved", "doubled",
-                                                  "middle-dropped", "lines-reversed", "end-only")}, ALWAYS),
-    Site("text", "", {key: OUTPUT[key] for key in ("emptied", "of-the-call-before", "of-the-first-call", "doubled",
-                                                   "cut-at-100")}, ALWAYS | SOMETIMES | OF_PROGRAMS),
-    Site("text", "", {key: OUTPUT[key] for key in ("emptied", "of-the-call-before")}, OF_FAILURES),
+    Site("cut", "", _some(OUTPUT, "first-character-dropped last-character-dropped halved doubled middle-dropped "
+                                  "lines-reversed end-only"), ALWAYS),
+    Site("text", "", _some(OUTPUT, "emptied of-the-call-before of-the-first-call doubled cut-at-100"),
+         ALWAYS | SOMETIMES | OF_PROGRAMS),
+    Site("text", "", _some(OUTPUT, "emptied of-the-call-before"), OF_FAILURES),
     Site("remark", "", REMARK, ALWAYS | {key: OF_PROGRAMS[key] for key in OF_PROGRAMS if key != "if-ok"}),
     Site("metrics", "outcome", OUTCOME, ALWAYS),
     Site("metrics", "outcome", {"of-the-call-before": TEXT["of-the-call-before"]}, ALWAYS),
     Site("metrics", "infrastructure", FLAG, ALWAYS),
     Site("metrics", "permit_wait_s", NUMBER, ALWAYS),
-    Site("calc_reward", "", {key: NUMBER[key] for key in ("one", "zero", "of-the-call-before", "of-the-first-call",
-                                                          "negated")}, ALWAYS | SOMETIMES),
+    Site("calc_reward", "", _some(NUMBER, "one zero of-the-call-before of-the-first-call negated"), ALWAYS | SOMETIMES),
     Site("step_reward", "", {"zero": NUMBER["zero"], "one": NUMBER["one"]}, ALWAYS),
     Site("retry_after", "", {"zero": NUMBER["zero"], "minus-one": NUMBER["minus-one"], **WAIT}, ALWAYS),
     Site("pause", "", {"zero": NUMBER["zero"], "negated": NUMBER["negated"]}, ALWAYS),

@@ -85,7 +85,8 @@ class AnswersInChinese(_Translated):
     words = {  # noqa: RUF012 - not changed
         "ok": "", "program_error": "程序以退出码{}结束：", "program_timeout": "程序运行超时，已有输出：",
         "compile_error": "编译失败：", "throttled": "沙箱繁忙，请稍后再试。", "sandbox_error": "沙箱故障：{}。",
-        "unreachable": "无法连接沙箱：{}。", "transport_timeout": "沙箱没有响应。", "bad_response": "沙箱返回的内容无法解析。",
+        "unreachable": "无法连接沙箱：{}。", "transport_timeout": "沙箱没有响应。",
+        "bad_response": "沙箱的回答无法解析。",
         "bad_arguments": "参数错误，没有运行：{}。",
     }  # fmt: skip
 

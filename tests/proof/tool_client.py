@@ -7,12 +7,10 @@ from typing import Any
 
 from sfusion.harness.lab.worlds.calling import AgentData
 from sfusion.harness.search.shrink.reference_tool import GoodTool
+from sfusion.harness.trial.client import TAKES as ALL_TAKES
 from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
 
-TAKES = frozenset(
-    "code language timeout arguments default_timeout compile_timeout memory headers rate_limit urls text outcome metrics"
-    " reward instances concurrent cancel deadline".split()
-)
+TAKES = frozenset(ALL_TAKES) - {"stdin", "files", "tests", "exit_code", "raises"}
 
 
 class ToolClient:
