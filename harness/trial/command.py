@@ -21,7 +21,7 @@ from typer import Argument
 
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import WHERE, WRITTEN, Html, Json, Seed, Summary
+from sfusion.harness.commandline.options import WHERE, WRITTEN, Html, Json, Keyword, Seed, Summary
 from sfusion.harness.errors import BadOption
 from sfusion_tools.errors import near
 
@@ -37,16 +37,14 @@ class JudgeOptions:
         str | None, option("Environment variable that holds the address (default SANDBOX_FUSION_URL).", "NAME")
     ] = None
     attribute: Annotated[str | None, option("Attribute of the target's module that holds the address.", "NAME")] = None
-    keyword: Annotated[
-        str, option("Only scenes of the plan whose names match, as with pytest's -k.", "EXPRESSION", names="-k")
-    ] = ""
+    keyword: Keyword = ""
     seed: Seed = 0
     world: Annotated[
         str | None, option("Clock to use; by default virtual time if possible.", "virtual|wall", WHERE)
     ] = None
     baseline: Annotated[Path | None, option("File of accepted findings and wordings; others fail.")] = None
     row: Annotated[bool, option("Print only what it does under each fault, as a row of docs/clients.md.")] = False
-    accept: Annotated[bool, option("Write what is found now to the file of --baseline.")] = False
+    update: Annotated[bool, option("Accept what is found now: write it to the file of --baseline.")] = False
     html: Html = None
     junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
     summary: Summary = None
@@ -64,8 +62,8 @@ def judge(options: JudgeOptions) -> int:
     world = options.world
     if world is not None and world not in _WORLDS:
         raise BadOption(f"--world {world}: no such clock; {near(world, _WORLDS)}")
-    if options.accept and options.baseline is None:
-        raise BadOption("--accept writes the file of --baseline; give both")
+    if options.update and options.baseline is None:
+        raise BadOption("--update writes the file of --baseline; give both")
     for name in ("html", "junit", "summary"):
         check_file(f"--{name}", getattr(options, name))
     first = options.target[0]
@@ -85,12 +83,12 @@ def judge(options: JudgeOptions) -> int:
         world=None if world is None else "wall" if world == "wall" else "virtual",
         seed=options.seed,
         scenes=options.keyword,
-        baseline=None if options.accept else options.baseline,
+        baseline=None if options.update else options.baseline,
     )
     typer.echo(printable(result.table(), keep="\n"), file=text_stream(options.json))
     write_reports(result, html=options.html, junit=options.junit, summary=options.summary)
     write_json(options.json, result.as_dict())
-    if options.accept and options.baseline is not None:
+    if options.update and options.baseline is not None:
         write_baseline(options.baseline, result)
         return 0
     return 0 if result.ok else 1

@@ -55,7 +55,7 @@ class TrialResult:
     accepted: frozenset[How] = frozenset()
     """Findings that a baseline accepts."""
     changes: Sequence[str] = ()
-    """How the baseline differs from this trial, other than by new findings."""
+    """What the baseline accepts and this trial did not find."""
 
     def state_of(self, one: Verdict) -> str:
         return "accepted" if one.state == "broken" and one.how in self.accepted else one.state
@@ -142,7 +142,7 @@ def judge(
     began = time.monotonic()
     chosen = read_keyword(scenes)
     record, why = play_plan(shape, world, lambda scale: _plan(seed, scale, shape.takes, chosen))
-    verdicts = judge_record(record)
+    verdicts = judge_record(record, None if known is None else {end: _Read(texts) for end, texts in known[1].items()})
     if not record.takes:
         verdicts = [one if one.promise in _WIRE_ALONE else _unseen(one) for one in verdicts]
     wordings = {end: sorted({_VARIES.sub("·", text) for text in texts}) for end, texts in wording_table(record).items()}
@@ -161,7 +161,7 @@ def judge(
         wordings,
         left_out,
         frozenset() if known is None else known[0],
-        () if known is None else _changes(*known, verdicts, wordings),
+        () if known is None else _gone(known[0], verdicts),
     )
 
 
@@ -214,20 +214,22 @@ def _read_baseline(file: Path) -> tuple[frozenset[How], dict[str, list[str]]]:
             raise ValueError("expected a mapping with `baseline: 1`")
         return frozenset(map(How.from_dict, data["accepted"])), dict(data.get("wordings") or {})
     except FileNotFoundError:
-        raise BadOption(f"--baseline {file}: there is no such file; write one with --accept") from None
+        raise BadOption(f"--baseline {file}: there is no such file; write one with --update") from None
     except (KeyError, ValueError) as error:
-        raise BadOption(f"--baseline {file}: is not a baseline: {error}; write one with --accept") from None
+        raise BadOption(f"--baseline {file}: is not a baseline: {error}; write one with --update") from None
 
 
-def _changes(
-    accepted: frozenset[How],
-    before: Mapping[str, Sequence[str]],
-    verdicts: Sequence[Verdict],
-    wordings: Mapping[str, Sequence[str]],
-) -> list[str]:
-    """Return what the baseline has and this trial has not, and wordings that are new."""
-    found = {one.how for one in verdicts if one.state == "broken"}
-    gone = [f"{how.promise} {how.kind}: accepted, but not found any more; remove it with --accept"
-            for how in sorted(accepted - found, key=str)]  # fmt: skip
-    new = [(end, text) for end, texts in wordings.items() for text in texts if text not in before.get(end, ())]
-    return gone + [f"{end} has a new wording: {text!r:.200}; read it, then --accept it" for end, text in new]
+def _gone(accepted: frozenset[How], verdicts: Sequence[Verdict]) -> list[str]:
+    """Return what the baseline accepts and this trial did not find."""
+    gone = accepted - {one.how for one in verdicts if one.state == "broken"}
+    return [
+        f"{one.promise} {one.kind}: accepted, but not found any more; --update removes it"
+        for one in sorted(gone, key=str)
+    ]
+
+
+class _Read(frozenset[str]):
+    """Wordings that somebody has read; what differs from run to run does not count."""
+
+    def __contains__(self, wording: object) -> bool:
+        return super().__contains__(_VARIES.sub("·", str(wording)))

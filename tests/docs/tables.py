@@ -22,12 +22,12 @@ from sfusion.harness.trial.judging import CHECKS
 def tables() -> dict[str, str]:
     """Return every table by the heading of its section."""
     parts = {path or "The file": _fields(cls) for path, cls in PATHS.items() if issubclass(cls, ScenarioPart)}
-    return parts | {"Promises": _promises(), "What is judged": _checks()}
+    return parts | {"Promises": _promises()}
 
 
 def updated(page: str) -> str:
     """Return the page with the first table of each of these sections replaced."""
-    for heading, table in (tables() | {"Reports that are played": _incidents()}).items():
+    for heading, table in (tables() | {"Reports that are played": _incidents(), "What is judged": _checks()}).items():
         # The heading, lines up to the first table, and that table.
         found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#|\|).*\n)*((?:\|.*\n)*)", page, re.MULTILINE)
         if found is not None:

@@ -54,8 +54,8 @@ def _parts(value: Any) -> Mapping[str, Any] | None:
         return None
     if isinstance(value, Mapping):
         return {str(name): part for name, part in value.items()}
-    if hasattr(value, "_asdict"):
-        return dict(value._asdict())
+    if isinstance(value, tuple) and type(value) is not tuple:  # a named one
+        return dict(zip(type(value).__match_args__, value, strict=False))  # type: ignore[attr-defined]
     if isinstance(value, list | tuple):
         return {str(number): part for number, part in enumerate(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
