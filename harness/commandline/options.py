@@ -24,7 +24,11 @@ Keyword = Annotated[
 ]
 Seed = Annotated[int, option("Decides everything that is random.", names="--seed", min=0)]
 Tools = Annotated[
-    Path | None, option("Tool config (verl's YAML) to use instead of the tools of the scenario.", names="--tools")
+    Path | None,
+    option(
+        "Tool config (verl's YAML), or module:name of any client, to use instead of the tools of the scenario.",
+        names="--tools",
+    ),
 ]
 Trust = Annotated[
     bool,

@@ -21,7 +21,7 @@ from typer import Argument
 
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import WHERE, WRITTEN, Html, Json, Seed, Summary
+from sfusion.harness.commandline.options import WHERE, WRITTEN, Html, Json, Keyword, Seed, Summary
 from sfusion.harness.errors import BadOption
 from sfusion_tools.errors import near
 
@@ -37,15 +37,14 @@ class JudgeOptions:
         str | None, option("Environment variable that holds the address (default SANDBOX_FUSION_URL).", "NAME")
     ] = None
     attribute: Annotated[str | None, option("Attribute of the target's module that holds the address.", "NAME")] = None
-    keyword: Annotated[
-        str, option("Only scenes of the plan whose names match, as with pytest's -k.", "EXPRESSION", names="-k")
-    ] = ""
+    keyword: Keyword = ""
     seed: Seed = 0
     world: Annotated[
         str | None, option("Clock to use; by default virtual time if possible.", "virtual|wall", WHERE)
     ] = None
     baseline: Annotated[Path | None, option("File of accepted findings and wordings; others fail.")] = None
-    accept: Annotated[bool, option("Write what is found now to the file of --baseline.")] = False
+    row: Annotated[bool, option("Print only what it does under each fault, as a row of docs/clients.md.")] = False
+    update: Annotated[bool, option("Accept what is found now: write it to the file of --baseline.")] = False
     html: Html = None
     junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
     summary: Summary = None
@@ -57,31 +56,39 @@ def judge(options: JudgeOptions) -> int:
     from sfusion.harness.reports.files import check_file
     from sfusion.harness.terminal import printable
     from sfusion.harness.trial.reporting import write_reports
+    from sfusion.harness.trial.shapes import shape_of
     from sfusion.harness.trial.trial import judge, write_baseline
 
     world = options.world
     if world is not None and world not in _WORLDS:
         raise BadOption(f"--world {world}: no such clock; {near(world, _WORLDS)}")
-    if options.accept and options.baseline is None:
-        raise BadOption("--accept writes the file of --baseline; give both")
+    if options.update and options.baseline is None:
+        raise BadOption("--update writes the file of --baseline; give both")
     for name in ("html", "junit", "summary"):
         check_file(f"--{name}", getattr(options, name))
     first = options.target[0]
     is_target = len(options.target) == 1 and (":" in first or first.endswith((".yaml", ".yml")))
+    target, words = (first, ()) if is_target else (None, tuple(options.target))
+    if options.row:
+        from sfusion.harness.trial.row import fault_row, markdown_row
+
+        shape = shape_of(target, env=options.env, attribute=options.attribute, command=words)
+        typer.echo(markdown_row(shape.name, fault_row(shape)))
+        return 0
     result = judge(
-        first if is_target else None,
-        command=() if is_target else options.target,
+        target,
+        command=words,
         env=options.env,
         attribute=options.attribute,
         world=None if world is None else "wall" if world == "wall" else "virtual",
         seed=options.seed,
         scenes=options.keyword,
-        baseline=None if options.accept else options.baseline,
+        baseline=None if options.update else options.baseline,
     )
     typer.echo(printable(result.table(), keep="\n"), file=text_stream(options.json))
     write_reports(result, html=options.html, junit=options.junit, summary=options.summary)
     write_json(options.json, result.as_dict())
-    if options.accept and options.baseline is not None:
+    if options.update and options.baseline is not None:
         write_baseline(options.baseline, result)
         return 0
     return 0 if result.ok else 1

@@ -55,7 +55,7 @@ class TrialResult:
     accepted: frozenset[How] = frozenset()
     """Findings that a baseline accepts."""
     changes: Sequence[str] = ()
-    """How the baseline differs from this trial, other than by new findings."""
+    """What the baseline accepts and this trial did not find."""
 
     def state_of(self, one: Verdict) -> str:
         return "accepted" if one.state == "broken" and one.how in self.accepted else one.state
@@ -140,8 +140,9 @@ def judge(
     known = None if baseline is None else _read_baseline(baseline)
     shape = shape_of(target, env=env, attribute=attribute, command=tuple(command))
     began = time.monotonic()
-    record, why = _played(shape, world, seed, read_keyword(scenes))
-    verdicts = judge_record(record)
+    chosen = read_keyword(scenes)
+    record, why = play_plan(shape, world, lambda scale: _plan(seed, scale, shape.takes, chosen))
+    verdicts = judge_record(record, None if known is None else {end: _Read(texts) for end, texts in known[1].items()})
     if not record.takes:
         verdicts = [one if one.promise in _WIRE_ALONE else _unseen(one) for one in verdicts]
     wordings = {end: sorted({_VARIES.sub("·", text) for text in texts}) for end, texts in wording_table(record).items()}
@@ -160,7 +161,7 @@ def judge(
         wordings,
         left_out,
         frozenset() if known is None else known[0],
-        () if known is None else _changes(*known, verdicts, wordings),
+        () if known is None else _gone(known[0], verdicts),
     )
 
 
@@ -168,8 +169,13 @@ def _unseen(one: Verdict) -> Verdict:
     return Verdict(one.promise, "unknown", "the command does not speak the protocol: only its requests are judged")
 
 
-def _plan(seed: int, scale: float, chosen: Callable[[str], bool]) -> TrialPlan:
+def _plan(seed: int, scale: float, takes: frozenset[str], chosen: Callable[[str], bool]) -> TrialPlan:
+    """Return the scenes that were chosen; of a reward function those with tests."""
     plan = make_plan(seed, scale)
+    if "tests" in takes:
+        plan = replace(
+            plan, scenes=tuple(one for one in plan.scenes if isinstance(one, Scene) and "tests" in one.needs)
+        )
     named = [(one.name if isinstance(one, Scene) else getattr(one, "__name__", ""), one) for one in plan.scenes]
     kept = tuple(one for name, one in named if chosen(name if isinstance(one, Scene) else "programs"))
     if not kept:
@@ -177,18 +183,18 @@ def _plan(seed: int, scale: float, chosen: Callable[[str], bool]) -> TrialPlan:
     return replace(plan, scenes=kept)
 
 
-def _played(shape: Shape, world: Stage | None, seed: int, chosen: Callable[[str], bool]) -> tuple[Record, str]:
-    """Play a client where it can be played; return also why that is not virtual time."""
+def play_plan(shape: Shape, world: Stage | None, plan: Callable[[float], TrialPlan]) -> tuple[Record, str]:
+    """Play a client where it can be played; return also why that is not virtual time. ``plan`` gets its scale."""
     why = shape.wall or ("asked for" if world == "wall" else "")
     if world == "virtual" and shape.wall:
         raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
     if not why:
-        record = VirtualStage().play(_plan(seed, 1.0, chosen), shape.make)
+        record = VirtualStage().play(plan(1.0), shape.make)
         if not record.unplayable or world == "virtual":
             return record, ""
         why = "its requests do not go over the event loop"
     stage = WallStage(child=shape.child, divide=shape.divide)
-    return stage.play(_plan(seed, CHILD_SCALE if shape.child else 1.0, chosen), shape.make), why
+    return stage.play(plan(CHILD_SCALE if shape.child else 1.0), shape.make), why
 
 
 # -- the baseline --
@@ -208,20 +214,22 @@ def _read_baseline(file: Path) -> tuple[frozenset[How], dict[str, list[str]]]:
             raise ValueError("expected a mapping with `baseline: 1`")
         return frozenset(map(How.from_dict, data["accepted"])), dict(data.get("wordings") or {})
     except FileNotFoundError:
-        raise BadOption(f"--baseline {file}: there is no such file; write one with --accept") from None
+        raise BadOption(f"--baseline {file}: there is no such file; write one with --update") from None
     except (KeyError, ValueError) as error:
-        raise BadOption(f"--baseline {file}: is not a baseline: {error}; write one with --accept") from None
+        raise BadOption(f"--baseline {file}: is not a baseline: {error}; write one with --update") from None
 
 
-def _changes(
-    accepted: frozenset[How],
-    before: Mapping[str, Sequence[str]],
-    verdicts: Sequence[Verdict],
-    wordings: Mapping[str, Sequence[str]],
-) -> list[str]:
-    """Return what the baseline has and this trial has not, and wordings that are new."""
-    found = {one.how for one in verdicts if one.state == "broken"}
-    gone = [f"{how.promise} {how.kind}: accepted, but not found any more; remove it with --accept"
-            for how in sorted(accepted - found, key=str)]  # fmt: skip
-    new = [(end, text) for end, texts in wordings.items() for text in texts if text not in before.get(end, ())]
-    return gone + [f"{end} has a new wording: {text!r:.200}; read it, then --accept it" for end, text in new]
+def _gone(accepted: frozenset[How], verdicts: Sequence[Verdict]) -> list[str]:
+    """Return what the baseline accepts and this trial did not find."""
+    gone = accepted - {one.how for one in verdicts if one.state == "broken"}
+    return [
+        f"{one.promise} {one.kind}: accepted, but not found any more; --update removes it"
+        for one in sorted(gone, key=str)
+    ]
+
+
+class _Read(frozenset[str]):
+    """Wordings that somebody has read; what differs from run to run does not count."""
+
+    def __contains__(self, wording: object) -> bool:
+        return super().__contains__(_VARIES.sub("·", str(wording)))

@@ -1,4 +1,4 @@
-"""The tables of docs/scenarios.md and docs/incidents.md, made from the models and from the bundled scenarios.
+"""The tables of docs/scenarios.md, judge.md and incidents.md, made from the models and from the bundled scenarios.
 
 ``python -m tests.docs.tables docs/scenarios.md`` updates a page; a test compares them with it.
 """
@@ -16,6 +16,7 @@ from sfusion.harness.lab.scenarios.base import ScenarioPart
 from sfusion.harness.lab.scenarios.explaining import PATHS, default_text
 from sfusion.harness.lab.scenarios.library import bundled_folder, in_folder
 from sfusion.harness.lab.scenarios.reading import read_scenarios
+from sfusion.harness.trial.judging import CHECKS
 
 
 def tables() -> dict[str, str]:
@@ -26,12 +27,17 @@ def tables() -> dict[str, str]:
 
 def updated(page: str) -> str:
     """Return the page with the first table of each of these sections replaced."""
-    for heading, table in (tables() | {"Reports that are played": _incidents()}).items():
+    for heading, table in (tables() | {"Reports that are played": _incidents(), "What is judged": _checks()}).items():
         # The heading, lines up to the first table, and that table.
         found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#|\|).*\n)*((?:\|.*\n)*)", page, re.MULTILINE)
         if found is not None:
             page = f"{page[: found.start(1)]}{table}\n{page[found.end(1) :]}"
     return page
+
+
+def _checks() -> str:
+    rows = [f"| `{name}` | {_cell(check.about)} |" for name, check in CHECKS.items()]
+    return "\n".join(["| check | what must hold |", "|---|---|", *rows])
 
 
 def _fields(cls: type[BaseModel]) -> str:

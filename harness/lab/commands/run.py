@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import say
@@ -49,8 +49,8 @@ from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_t
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
 from sfusion.harness.studies.history.record import current_commit
 from sfusion.harness.studies.history.store import DEFAULT_LIMIT, written_with_history
+from sfusion.harness.trial.shapes.as_tool import tools_of
 from sfusion_tools.errors import near
-from sfusion_tools.tool_registry import read_entries
 from sfusion_tools.wording import counted
 
 _RAY = "World ray"
@@ -105,9 +105,14 @@ class RunOptions:
         option("Time that the processes and tools of a run may take to start (default 90).", "SECONDS", _RAY),
     ] = None
 
-    def world_for(self, *, real: bool) -> World:
-        """Return the world; raise BadOption if the options do not fit it. ``real``: the sandboxes are not fakes."""
-        world = self.world or ("ray" if real else "sim")
+    def world_for(self, *, real: bool, not_sim: str = "") -> World:
+        """Return the world; raise BadOption if the options do not fit it.
+
+        ``real``: the sandboxes are not fakes. ``not_sim``: why virtual time cannot play the tools.
+        """
+        world = self.world or ("ray" if real else "wall" if not_sim else "sim")
+        if world == "sim" and not_sim:
+            raise BadOption(f"--world sim cannot play {self.tools}: {not_sim}; leave it out for --world wall")
         if world not in _WORLDS:
             raise BadOption(f"--world {world}: no such world; {near(world, _WORLDS)}")
         if real and world != "ray":
@@ -139,9 +144,12 @@ def run(options: RunOptions) -> int:
     targets = [one for one in map(read_target, options.sandbox or ()) if not isinstance(one, FakeTarget)]
     if targets and len(targets) < len(options.sandbox or ()):
         raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
-    world = options.world_for(real=bool(targets))
+    tools, not_sim = tools_of(str(options.tools)) if options.tools is not None else (None, "")
+    world = options.world_for(real=bool(targets), not_sim=not_sim)
     reports = Reports(options.out, options.html, options.junit, options.summary, options.json)
-    tasks, notes = _tasks(options, world, real=bool(targets))
+    tasks, notes = _tasks(options, world, tools, real=bool(targets))
+    if not_sim and options.world is None:
+        notes.append(f"Played in world {world}: {not_sim}")
     reports.check()
 
     commit = current_commit() if reports.out is not None and options.history else ""
@@ -168,11 +176,12 @@ def run(options: RunOptions) -> int:
     return 1 if 1 in codes else max(codes)
 
 
-def _tasks(options: RunOptions, world: World, *, real: bool) -> tuple[list[Task], list[str]]:
+def _tasks(
+    options: RunOptions, world: World, given: list[dict[str, Any]] | None, *, real: bool
+) -> tuple[list[Task], list[str]]:
     """Return what to run, and sentences about what is left out."""
     tasks = read_tasks(scenario_files(options.paths or []), world, trust=options.trust)
     tasks, skipped = select_tasks(tasks, keyword=options.keyword, real=real)
-    given = read_entries(options.tools) if options.tools is not None else None
     if given is not None:
         tasks, unfit = fitting_tasks(tasks, given)
         skipped += unfit

@@ -32,11 +32,11 @@ LONGEST_RUN = 300.0
 class _Journal(Journal):
     """Events of other threads are added by the loop that plays."""
 
-    home: tuple[asyncio.AbstractEventLoop, int]
+    home: tuple[asyncio.AbstractEventLoop, int] | None = None
 
     def add(self, event: Event) -> None:
-        loop, thread = self.home
-        if threading.get_ident() == thread:
+        loop, thread = self.home or (None, 0)
+        if loop is None or threading.get_ident() == thread:
             super().add(event)
         else:
             loop.call_soon_threadsafe(super().add, event)
@@ -84,7 +84,8 @@ def run(scenario: Scenario, *, speed: float = SPEED) -> Journal:
     assert isinstance(journal, _Journal)
     with fast_clock(speed):
         try:
-            asyncio.run(_run(scenario, journal, bounds_of(scenario)))
+            bounds = bounds_of(scenario, virtually=False)
+            asyncio.run(_run(scenario, journal, bounds))
         except WorldError as error:
             note_stuck(journal, error)
     # Threads report late: an answer may be noted after what its receiver did.

@@ -229,34 +229,43 @@ class Rollouts:
         }
 
 
-def bounds_of(scenario: Scenario) -> RolloutLimits:
-    """Return the limits of a scenario's rollouts as numbers, measured in virtual time where the file says `fits`."""
+def bounds_of(scenario: Scenario, *, virtually: bool = True) -> RolloutLimits:
+    """Return the limits of a scenario's rollouts as numbers, measured where the file says `fits`."""
     part = scenario.rollouts
     if part is None:
         return RolloutLimits()
     given = part.limits.model_dump(exclude_none=True)
     side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
     if texts := {name: value for name, value in given.items() if isinstance(value, str)}:
-        needs = run_virtually(_measure(scenario, part))
+        sandbox = FakeSandbox(executor=scenario.sandbox.executor)
+        if virtually:
+            needs = run_virtually(_measure_with(sandbox, scenario, part))
+        else:
+            with sandbox:
+                needs = asyncio.run(_measure(sandbox.url, scenario, part))
         more = {"fits-1": -1, "fits": 0, "fits+1": 1}
         given |= {name: max(1, needs[name] + more[value]) for name, value in texts.items()}
     return RolloutLimits(**given, tool_response_truncate_side=side)
 
 
-async def _measure(scenario: Scenario, part: RolloutPart) -> dict[str, int]:
+async def _measure_with(sandbox: FakeSandbox, scenario: Scenario, part: RolloutPart) -> dict[str, int]:
+    async with sandbox:
+        return await _measure(sandbox.url, scenario, part)
+
+
+async def _measure(url: str, scenario: Scenario, part: RolloutPart) -> dict[str, int]:
     """Return what the first trajectory needs without limits."""
-    async with FakeSandbox(executor=scenario.sandbox.executor) as sandbox:
-        tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
-        # Without faults, so that the trajectory ends by itself.
-        sound = part.model_copy(update={"faults": []})
-        rollouts = Rollouts(
-            sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
-        )
-        request = rollouts.request(names(1)[0])
-        await rollouts.run(request)
-        close = getattr(tool, "aclose", None)
-        if close is not None:
-            await close()
+    tool = make_tools(scenario, [url], limiter=lambda: None, on_event=_ignore)[0]
+    # Without faults, so that the trajectory ends by itself.
+    sound = part.model_copy(update={"faults": []})
+    rollouts = Rollouts(
+        sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
+    )
+    request = rollouts.request(names(1)[0])
+    await rollouts.run(request)
+    close = getattr(tool, "aclose", None)
+    if close is not None:
+        await close()
     return {
         "max_prompt_len": len(request.prompt_ids),
         "max_response_len": len(request.response_ids),

@@ -39,7 +39,7 @@ from sfusion.harness.search.hunt.generate import valid
 from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
 from sfusion.harness.search.hunt.telling import HuntReporter, render_hunt
 from sfusion.harness.search.shrink import Budget, Reproduces, shrink
-from sfusion_tools.tool_registry import read_entries
+from sfusion.harness.trial.shapes.as_tool import tools_of
 from sfusion_tools.wording import counted
 
 Entries = list[dict[str, Any]]
@@ -123,7 +123,9 @@ def config_keys(tools: Entries | None) -> frozenset[str] | None:
 def _read_tools(file: Path | None) -> Entries | None:
     if file is None:
         return None
-    tools = read_entries(file)
+    tools, not_sim = tools_of(str(file))
+    if not_sim:
+        raise BadOption(f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}")
     find_modules_beside([file])
     first = read_tasks(scenario_files(["single-node"]), "sim")[0]
     check_classes([replace(first, scenario=first.scenario.changed(tools=tools))])

@@ -9,7 +9,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -134,8 +133,6 @@ class FunctionClient:
 
     async def call(self, ask: TrialAsk) -> Told:
         function = self.function if self._class is None else getattr(self._object, self._method)
-        if self.is_reward and not ask.tests:
-            ask = replace(ask, tests=(("", ask.truth),))
         args, kwargs = self.parameters.bind(call_values(ask, self._settings, self.parameters, self.route))
         try:
             if self.is_async:

@@ -34,8 +34,12 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """The names by which each meaning is known; the case of letters does not matter."""
 _ROLE = {name: role for role, names in NAMES.items() for name in names}
-SOFT = ("timeout", "time_limit", "timeout_s", "timeout_seconds", "input", "memory_limit")
-"""Names that may mean something else (the timeout of a connection): what they carry is judged only if it is sent."""
+SOFT = ("timeout", "time_limit", "timeout_s", "timeout_seconds", "input", "memory_limit", "files")
+"""Names that may mean something else (the timeout of a connection, files that are encoded already): what they carry is
+judged only if it is sent as it was given."""
+_EMPTY: dict[str, Any] = {"files": {}, "headers": {}, "stdin": ""}
+_EMPTY |= {"memory": 1024, "compile_timeout": 10.0, "rate_limit": 10, "deadline": 60.0}
+"""What required parameters get where there is nothing to pass."""
 WIRE = {
     "language": "language",
     "stdin": "stdin",
@@ -88,6 +92,7 @@ class Parameters:
             value = values.get(role)
             if value is None and one.default is not one.empty:
                 continue
+            value = _EMPTY.get(role) if value is None else value
             if one.kind is one.POSITIONAL_ONLY:
                 args.append(value)
             else:
@@ -120,7 +125,11 @@ def settings_values(settings: Settings, parameters: Parameters, route: str) -> d
 def call_values(ask: TrialAsk, settings: Settings, parameters: Parameters, route: str) -> dict[str, Any]:
     """Return what parameters get for a call, settings included."""
     values = settings_values(settings, parameters, route)
-    values |= {"code": ask.code, "solution": ask.code, "language": ask.language, "stdin": ask.stdin}
+    values |= {"code": ask.code, "language": ask.language, "stdin": ask.stdin}
+    if (one := parameters.roles.get("solution")) is not None:
+        # What a model wrote has its program in a code block.
+        whole = one.name in ("completion", "generation", "response", "solution_str")
+        values["solution"] = f"```{ask.language}\n{ask.code}\n```" if whole else ask.code
     values["files"] = encoded_files(ask) or None
     if ask.timeout is not None:
         values["timeout"] = ask.timeout

@@ -23,7 +23,7 @@ def told_of(value: Any) -> Told:
         return Told(reward=float(value))
     if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], Mapping):
         return _of_tool(*value)
-    if isinstance(value, tuple) and len(value) == 2 and _is_number(value[0]) and not hasattr(value, "_fields"):
+    if isinstance(value, tuple) and len(value) == 2 and type(value[0]) in (int, float):
         # A reward with its details.
         return Told(text=_written(value[1]), fields=_fields(value[1]), reward=float(value[0]))
     fields = _fields(value)
@@ -54,8 +54,8 @@ def _parts(value: Any) -> Mapping[str, Any] | None:
         return None
     if isinstance(value, Mapping):
         return {str(name): part for name, part in value.items()}
-    if hasattr(value, "_asdict"):
-        return dict(value._asdict())
+    if isinstance(value, tuple) and type(value) is not tuple:  # a named one
+        return dict(zip(type(value).__match_args__, value, strict=False))  # type: ignore[attr-defined]
     if isinstance(value, list | tuple):
         return {str(number): part for number, part in enumerate(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -81,11 +81,11 @@ def _fields(value: Any) -> dict[str, Any]:
     """
     leaves = [(path, leaf) for path, leaf in _leaves(value) if path]
     names = Counter(path[-1] for path, _ in leaves if not _of_compiler(path))
-    parts = any(len(path) > 1 for path, _ in leaves)
-    short = {path for path, _ in leaves if names[path[-1]] == 1 and not _of_compiler(path)}
-    return {
-        path[-1] if path in short else ".".join(path): leaf for path, leaf in leaves if path != ("status",) or not parts
-    }
+    if any(len(path) > 1 for path, _ in leaves):
+        names["status"] += 1
+        leaves = [(path, leaf) for path, leaf in leaves if path != ("status",)]
+    clear = {path for path, _ in leaves if names[path[-1]] == 1 and not _of_compiler(path)}
+    return {path[-1] if path in clear else ".".join(path): leaf for path, leaf in leaves}
 
 
 def _of_compiler(path: tuple[str, ...]) -> bool:

@@ -8,12 +8,13 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from sfusion.fakes.sandbox.body import render
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer
@@ -28,6 +29,7 @@ from sfusion.harness.trial.shapes.tool import ToolClient, is_tool, missing_metho
 from sfusion_tools.errors import near
 from sfusion_tools.tool_registry import read_entries
 
+T = TypeVar("T")
 VARIABLES = ("SANDBOX_FUSION_URL", "SANDBOX_FUSION_ENDPOINT", "SANDBOX_URL")
 """Environment variables in which clients look for the address."""
 _PATIENCE = 30.0
@@ -74,7 +76,7 @@ def shape_of(
         module = sys.modules.get(getattr(target, "__module__", "") or "")
         name = getattr(target, "__qualname__", type(target).__name__)
     if isinstance(target, type) and issubclass(target, Adapter):
-        return Shape(name, "an adapter", target, frozenset(target.takes))
+        return Shape(name, "an adapter", target, target().takes)
     if isinstance(target, type) and (lacking := missing_methods(target)):
         raise BadOption(f"{name} looks like a tool of verl's, but has no {', '.join(f'{one}()' for one in lacking)}")
     if isinstance(target, type) and is_tool(target):
@@ -91,9 +93,12 @@ def shape_of(
 class Adapter:
     """Base of adapters that users write: ``call`` is all that is needed."""
 
-    takes: Collection[str] = ("code", "text")
+    can_take: ClassVar[Collection[str]] = ("code", "text")
     """Keys of ``client.TAKES``."""
     settings: Settings
+
+    def __init__(self) -> None:
+        self.takes = frozenset(self.can_take)
 
     async def begin(self, settings: Settings) -> None:
         self.settings = settings
@@ -217,7 +222,7 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
     """Make a first call, and learn from it how the client wants its address and what it carries and returns."""
     client = make()
     with _AnyServer() as server:
-        asked, told = asyncio.run(_first_calls(client, server.url))
+        asked, told = _apart(_first_calls(client, server.url))
         requests = [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests
     if not requests:
         said = f" It raised {told.raised}" if told.raised else f" It returned {told.text!r:.200}" if told.text else ""
@@ -239,6 +244,12 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         return one
 
     return Shape(name, about, made, client.takes, wall, isinstance(client, ProcessClient), client.own_address)
+
+
+def _apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a loop of its own, also where one is running."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 async def _first_calls(client: Any, url: str) -> tuple[TrialAsk, Told]:

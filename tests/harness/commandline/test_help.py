@@ -26,11 +26,12 @@ TWO_MEANINGS = {
     "--out": {"run", "hunt", "chaos", "sweep", "history", "rollout"},
     "--profile": {"drift", "serve sandbox"},
     "--quick": {"doctor", "drift"},
-    "--seed": {"run", "hunt", "chaos", "rollout", "serve sandbox", "serve sglang", "proxy"},
+    "--seed": {"judge", "run", "hunt", "chaos", "rollout", "serve sandbox", "serve sglang", "proxy"},
     "--svg": {"history", "sweep"},
     "--timeout": {"doctor", "drift", "rollout"},
     "--to": {"learn", "new", "shrink"},
     "--tools": {"run", "hunt", "shrink", "doctor", "parse"},
+    "--world": {"judge", "run"},
 }
 """Options whose help says something else in one command than in another, and the commands that have them."""
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+from tests.docs.tables import updated
 from tests.harness.trial.test_shapes import CLIENTS
 from tests.warm import warm
-
-pytest_plugins = ["pytester"]
 
 CURT = """
 import aiohttp
@@ -94,19 +94,21 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     assert '<failure message="broken: ok and program_error' in (tmp_path / "t.xml").read_text(encoding="utf-8")
     assert "`ends_told_apart same ok program_error` broken" in (tmp_path / "t.md").read_text(encoding="utf-8")
 
-    assert judge(tmp_path, "curt:run", "--baseline", "b.json", "--accept").returncode == 0
+    assert judge(tmp_path, "curt:run", "--baseline", "b.json", "--update").returncode == 0
     again = judge(tmp_path, "curt:run", "--baseline", "b.json", "--seed", "1")
     assert (again.returncode, "  accepted  ends_told_apart" in again.stdout) == (0, True), again.stdout
     (tmp_path / "curt.py").write_text(CURT.replace('["stdout"]', '["stdout"] + "\\nbye"'), encoding="utf-8")
     worded = judge(tmp_path, "curt:run", "--baseline", "b.json")
-    assert (worded.returncode, "ok has a new wording: 'bye'" in worded.stdout) == (1, True), worded.stdout
+    assert (worded.returncode, "ok: nobody has read this wording yet: 'bye'" in worded.stdout) == (1, True), (
+        worded.stdout
+    )
 
 
 def test_wrong_input_is_refused(tmp_path: Path) -> None:
     cases = {
         ("curt:run", "--world", "wal"): "--world wal: no such clock; did you mean 'wall'?",
-        ("curt:run", "--accept"): "--accept writes the file of --baseline; give both",
-        ("curt:run", "--baseline", "none.json"): "--baseline none.json: there is no such file; write one with --accept",
+        ("curt:run", "--update"): "--update writes the file of --baseline; give both",
+        ("curt:run", "--baseline", "none.json"): "--baseline none.json: there is no such file; write one with --update",
         ("curt:run", "-k", "nothing"): "-k: no scene matches; there are programs, bounds",
         ("curt:walk",): "curt:walk: curt has no 'walk'",
     }
@@ -117,10 +119,12 @@ def test_wrong_input_is_refused(tmp_path: Path) -> None:
     assert judge(tmp_path, "--", "no-such-command").returncode == 3
 
 
-def test_the_fixture_fails_with_the_table(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        curt=CURT, test_it="import curt\n\ndef test_my_client(sandbox_trial):\n    sandbox_trial(curt.run)\n"
-    )
-    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*ClientBroken: run is broken", "*Played in virtual time*", "*broken*ends_told_apart*"])
+def test_the_docs_list_every_check() -> None:
+    page = (ROOT / "docs/judge.md").read_text(encoding="utf-8")
+    assert updated(page) == page, "update it: python -m tests.docs.tables docs/judge.md"
+
+
+def test_the_row_of_the_sdk_is_the_one_in_the_docs(tmp_path: Path) -> None:
+    row = judge(tmp_path, "sandbox_fusion:run_code_async", "--row").stdout.partition(" | ")[2]
+    assert row
+    assert row in (ROOT / "docs/clients.md").read_text(encoding="utf-8")

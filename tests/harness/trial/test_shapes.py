@@ -90,7 +90,7 @@ def test_a_command_shows_what_it_carries() -> None:
 
 def test_a_users_adapter_is_taken_as_it_is() -> None:
     class Mine(Adapter):
-        takes = ("code", "text", "language")
+        can_take = ("code", "text", "language")
 
     shape = shape_of(Mine)
     assert shape.takes == {"code", "text", "language"}

@@ -1,0 +1,72 @@
+"""A target of any shape as a tool class, so that scenarios play it: ``--tools my_client:run``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.trial.client import Settings, TrialAsk, TrialClient
+from sfusion.harness.trial.shapes.shape import Shape, shape_of
+from sfusion.harness.trial.shapes.tool import SCHEMA
+from sfusion_tools.base_tool import BaseTool
+from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
+from sfusion_tools.tool_registry import read_entries
+
+_KEYS = ("rate_limit", "default_timeout", "headers")
+_DEFAULTS: dict[str, Any] = {"rate_limit": 10, "default_timeout": 30.0, "headers": {}}
+
+
+class TargetRaised(Exception):
+    """What a target raised."""
+
+
+def tools_of(text: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the entries of a tool config file, or one for a target, and why virtual time cannot play it."""
+    if Path(text).exists() or ":" not in text:
+        return read_entries(Path(text)), ""
+    shape = _shape(text)
+    config = {"target": text, **{key: _DEFAULTS[key] for key in _KEYS if key in shape.takes}}
+    return [{"class_name": f"{TargetTool.__module__}.{TargetTool.__name__}", "config": config}], shape.wall
+
+
+@lru_cache
+def _shape(text: str) -> Shape:
+    return shape_of(text)
+
+
+class TargetTool(BaseTool):
+    """Makes a call of a model with the function, class or reward function that the config names as ``target``."""
+
+    def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
+        super().__init__(config, tool_schema or OpenAIFunctionToolSchema.model_validate(SCHEMA))
+        self._shape = _shape(config["target"])
+        self._client: TrialClient | None = None
+        self._truths: dict[str, str] = {}
+
+    async def create(self, instance_id: str | None = None, **more: Any) -> tuple[str, ToolResponse]:
+        name = instance_id or ""
+        self._truths[name] = str(more.get("ground_truth") or "")
+        return name, ToolResponse()
+
+    async def execute(
+        self, instance_id: str, parameters: dict[str, Any], **more: Any
+    ) -> tuple[ToolResponse, float | None, dict[str, Any]]:
+        if self._client is None:
+            settings = {key: self.config[key] for key in _KEYS if key in self.config}
+            url = str(self.config["sandbox_fusion_url"]).removesuffix("/run_code")
+            client = self._shape.make()
+            await client.begin(Settings((url,), **settings))
+            self._client = client
+        known = {key: parameters[key] for key in ("code", "language", "stdin", "timeout") if key in parameters}
+        told = await self._client.call(TrialAsk(instance_id, truth=self._truths.get(instance_id, ""), **known))
+        if told.raised is not None:
+            raise TargetRaised(told.raised)
+        return ToolResponse(text=told.text), told.reward, dict(told.fields)
+
+    async def release(self, instance_id: str, **more: Any) -> None:
+        self._truths.pop(instance_id, None)
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.end()

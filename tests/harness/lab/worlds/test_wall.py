@@ -1,0 +1,99 @@
+"""World wall: one process on a running clock, in which tools that block or use threads are played."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+import requests
+
+from sfusion.harness.lab.runs import RunResult, Task, run_one
+from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
+from sfusion.harness.lab.worlds.fast_clock import fast_clock
+from sfusion_tools.base_tool import BaseTool
+from sfusion_tools.sandbox.tool import SandboxFusionTool
+from sfusion_tools.schemas import ToolResponse
+
+
+class BlockingTool(BaseTool):
+    """Blocks the event loop while it waits for the sandbox."""
+
+    def __init__(self, config: dict[str, Any], tool_schema: Any = None) -> None:
+        super().__init__(config, tool_schema or SandboxFusionTool.default_schema)
+
+    def _post(self, code: str) -> Any:
+        body = {"code": code, "language": "python"}
+        while (answer := requests.post(self.config["sandbox_fusion_url"], json=body, timeout=30)).status_code == 503:
+            time.sleep(0.5)
+        return answer.json()
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **more: Any) -> Any:
+        return ToolResponse(text=self._post(parameters["code"])["run_result"]["stdout"]), None, {}
+
+
+SCENARIO = """
+scenario: short
+about: A few calls, the first of which meet a fault; the sandbox restarts on the way.
+seed: 3
+cluster: {nodes: 1, workers_per_node: 2}
+tools: TOOLS
+sandbox:
+  faults: [{name: busy, first: 2, what: {status: 503}}]
+events: EVENTS
+load: {calls: 12, concurrency: 4, program: {seconds: 0.5}}
+promises: [every_call_ends_once, {outcomes: {ok: some}}]
+"""
+
+
+def read(tools: str, events: str = "[]") -> Scenario:
+    (scenario,) = parse_scenarios(SCENARIO.replace("TOOLS", tools).replace("EVENTS", events), file="short.yaml")
+    return scenario
+
+
+def play(scenario: Scenario) -> RunResult:
+    return run_one(Task(scenario, "wall", trusted=True))
+
+
+def test_our_tool_keeps_its_promises_and_a_killed_worker_is_dead() -> None:
+    result = play(read("{rate_limit: 2, permit_lease: 2}", "[{at: 1s, kill: worker-2}]"))
+    assert result.state == "held", [(one.promise, one.sentence) for one in result.verdicts]
+    events = result.journal.events
+    assert [event["at"] for event in events] == sorted(event["at"] for event in events)
+    assert {event["event"] for event in events} >= {"strike", "worker_died", "granted", "answered"}
+    assert max(event["in_flight"] for event in events if event["event"] == "arrived") == 2
+
+
+def test_a_tool_that_blocks_its_loop_is_served() -> None:
+    result = play(read(f"[{{class_name: {__name__}.BlockingTool, config: {{sandbox_fusion_url: x}}}}]"))
+    assert result.state == "held", [(one.promise, one.sentence) for one in result.verdicts]
+    assert sum(event["event"] == "returned" for event in result.journal.events) == 12
+
+
+def test_what_the_world_cannot_do_is_left_out_with_a_reason() -> None:
+    scenario = read("{rate_limit: 2}")
+    assert scenario.not_for("wall") is None
+    assert scenario.changed(schedule={"random": 1}).not_for("wall") == "a schedule needs world sim"
+    foreign = scenario.changed(tools=[{"class_name": "x.Y"}], events=[{"at": "1s", "kill": "worker-2"}])
+    assert foreign.not_for("wall") == "a thread of another tool cannot be killed; world ray kills processes"
+    assert scenario.changed(worlds=["ray"]).not_for("wall") == "not for world wall: its file does not list sim"
+
+
+def test_every_wait_of_a_fast_clock_is_short_and_every_clock_sees_it() -> None:
+    began, real = time.monotonic(), time.monotonic
+    with fast_clock(2000.0):
+        before = time.monotonic()
+        time.sleep(100.0)
+        asyncio.run(asyncio.sleep(100.0))
+        assert not threading.Event().wait(100.0)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(100.0)
+            assert server.gettimeout() == pytest.approx(100.0)
+            with pytest.raises(TimeoutError):
+                server.accept()
+        assert time.monotonic() - before >= 400.0
+    assert time.monotonic is real
+    assert time.monotonic() - began < 400.0
