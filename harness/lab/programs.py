@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ TRACEBACK = "Traceback (most recent call last):\n"
 WARNING = "{warning}\n"
 REPEATED = "repeated"
 """The name of every call of repeated code."""
+_RUN = re.compile(r"(.)\1{63,}", re.DOTALL)
 _STREAMS = ("stdout", "stderr")
 _PIECE = 40
 """Characters of the shortest part of a stream that is worth a reference."""
@@ -44,7 +46,8 @@ def truth_of(intent: dict[str, Any], call: str, *, whole: bool = False) -> Progr
 
 
 Pieces = list[str | list[Any]]
-"""A long text: parts of the program's streams, ``[stream, start, end]``, and what else is in it."""
+"""A long text: parts of the program's streams, ``[stream, start, end]``, and what else is in it, where many of one
+character are ``[character, count]``."""
 
 
 def packed(text: str, truth: ProgramTruth) -> Pieces | None:
@@ -54,15 +57,30 @@ def packed(text: str, truth: ProgramTruth) -> Pieces | None:
     done = 0
     for at, name, start, end in spans:
         if at >= done:
-            pieces += [text[done:at], [name, start, end]]
+            pieces += [*_runs(text[done:at]), [name, start, end]]
             done = at + end - start
-    pieces.append(text[done:])
+    pieces += _runs(text[done:])
     literals = sum(len(one) for one in pieces if isinstance(one, str))
     return [one for one in pieces if one] if literals <= _LONGEST_KEPT else None
 
 
 def unpacked(pieces: Pieces, truth: ProgramTruth) -> str:
-    return "".join(one if isinstance(one, str) else getattr(truth, one[0])[one[1] : one[2]] for one in pieces)
+    found = []
+    for one in pieces:
+        if isinstance(one, str):
+            found.append(one)
+        else:
+            found.append(one[0] * one[1] if len(one) == 2 else getattr(truth, one[0])[one[1] : one[2]])
+    return "".join(found)
+
+
+def _runs(text: str) -> Iterator[str | list[Any]]:
+    at = 0
+    for run in _RUN.finditer(text):
+        yield text[at : run.start()]
+        yield [run[1], len(run[0])]
+        at = run.end()
+    yield text[at:]
 
 
 def _found(stream: str, text: str) -> Iterator[tuple[int, int, int]]:

@@ -86,7 +86,7 @@ def _lie(one: ReadCall) -> tuple[str, dict[str, Any]] | None:
     if one.truth.ending != "stopped" and misses(one, "stdout"):
         return "missing", {"prints": one.truth.stdout.strip()[:60], **shown}
     for wrong in one.reading.wrong:
-        if wrong.kind in _OWN_MISREADS:
+        if wrong.kind in _OWN_MISREADS and wrong.stream != "stderr":
             return wrong.kind, {"stream": wrong.stream, "lost": wrong.details.get("lost", ""), **shown}
     silent = one.truth.failed and not one.truth.stderr.strip() and not one.reading.wording.strip()
     return ("end_hidden", {"kind": kind, **shown}) if silent else None
