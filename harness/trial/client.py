@@ -32,6 +32,7 @@ TAKES = {
     "instances": "has instances, several calls of which may be interleaved",
     "concurrent": "can make several calls at once",
     "cancel": "can be cancelled",
+    "raises": "may raise where it cannot return a result of a program",
 }
 """What the shape of a client may be given or asked for. A plan leaves out what a client does not take, and what only
 that would have shown is unknown."""
@@ -52,7 +53,7 @@ class Settings:
     deadline: float | None = None
     """Seconds for a whole call, where a client can be told so."""
     scale: float = 1.0
-    """A wall-clock stage shortens its waits by this factor; pauses that a client may be configured with follow it."""
+    """By how much the plan was shortened for a wall clock; a client whose pauses can be configured follows it."""
 
 
 @dataclass(frozen=True)

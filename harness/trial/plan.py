@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial.client import TrialAsk, TrialClient
-from sfusion.harness.trial.record import Record
+from sfusion.harness.trial.client import TrialAsk
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,14 @@ class PlannedCall:
     """One of ``ends.ENDS``: how the call must end, by what the programs and faults of the scene do."""
     at: float = 0.0
     """Seconds after the beginning of the scene."""
-    after: str = ""
-    """Made as soon as that call has ended (and not before ``at``)."""
+    in_turn: bool = False
+    """Made as soon as the call before it in the scene has ended (and not before ``at``)."""
+    needs: frozenset[str] = frozenset()
+    """What a client must take for this call to be made."""
     cancel_after: float | None = None
     """Cancelled that many seconds after it was made."""
-    cancel_step: int | None = None
-    """Cancelled when its task is suspended for the nth time; only where a stage can count that."""
+    cancel_steps: int = 0
+    """Cancelled that many iterations of the event loop later."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +58,21 @@ class Scene:
     """What a client must take for this scene to be played."""
     horizon: float = 600.0
     """Seconds after which calls that have not ended are broken off."""
-    cheap: bool = True
-    """Its waits are short enough for a wall clock."""
+    shuffled: bool = False
+    """What is ready at the same moment happens in an order drawn from the seed, where a stage can do that."""
+
+    def fitting(self, takes: frozenset[str]) -> Scene:
+        """Return the scene with the calls that a client can make."""
+        return replace(self, calls=tuple(one for one in self.calls if one.needs <= takes))
 
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """The scenes in order; a function makes a scene from what was recorded so far (None: there is nothing to play)."""
+    """The scenes in order; a function makes one from the record so far (None: there is nothing to play)."""
 
     seed: int
-    scenes: tuple[Scene | Callable[[Record], Scene | None], ...]
+    scenes: tuple[Scene | Callable[[Any], Scene | None], ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Stage(Protocol):
-    """Plays a plan with a client, once for each scene, and returns the record."""
-
-    def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record: ...
+    """Keys of ``Settings`` for every scene."""
+    scale: float = 1.0
+    """By how much every duration of the plan is shortened already."""

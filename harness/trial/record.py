@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
-from sfusion.harness.trial.client import Settings, Told, TrialAsk
+from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
+from sfusion.harness.trial.plan import Scene, TrialPlan
 
 
 @dataclass
@@ -30,8 +31,10 @@ class SentRequest:
     connection: int = 0
     in_flight: int = 1
     """Requests at this sandbox when it arrived, this one included."""
-    ran: bool = False
-    """The program began to run."""
+    execution: int | None = None
+    """Which execution of its program this was, counted from 0; None if the program did not begin to run."""
+    faults: tuple[str, ...] = ()
+    """The kinds of faults that struck it."""
     ended: float | None = None
     """When the fake was done with it; None if it never was."""
     status: int = 0
@@ -62,17 +65,17 @@ class PlayedCall:
     """None if it was cancelled or did not end."""
     cancelled: bool = False
     """The stage cancelled it."""
+    returned: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The very fields that it returned, of which ``told`` has a copy."""
     later: Mapping[str, Any] | None = None
     """The fields that it had returned, read again at the end of the scene, if they are not the same any more."""
-    steps: int = 0
-    """How often its task was suspended, where the stage can count that."""
 
 
 @dataclass
 class PlayedScene:
     """Everything that happened in one scene."""
 
-    name: str
+    scene: Scene
     settings: Settings
     calls: list[PlayedCall] = field(default_factory=list)
     requests: list[SentRequest] = field(default_factory=list)
@@ -108,10 +111,14 @@ class Record:
     takes: frozenset[str]
     tolerance: float = 0.0
     """Seconds within which times and orders are not told apart: 0 in virtual time."""
-    scale: float = 1.0
-    """Seconds of the plan per second of the stage's clock, inverted: a pause of 10 s takes ``10 * scale``."""
     scenes: dict[str, PlayedScene] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     """Scenes that were not played, with the reason."""
     unplayable: str = ""
     """Why this stage cannot play the client at all, such as threads in virtual time."""
+
+
+class Stage(Protocol):
+    """Plays a plan, with a new client for each scene, and returns the record."""
+
+    def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record: ...

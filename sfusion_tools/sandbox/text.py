@@ -78,7 +78,7 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
         return f"{TIMED_OUT}{timeout:g} s; {kept}.]"
     if result.outcome is Outcome.COMPILE_ERROR:
         return f"{NOT_COMPILED}{': ' + result.message if result.message else ''}.]"
-    if result.outcome is Outcome.PROGRAM_ERROR and not plain(result.stderr).strip():
+    if result.outcome is Outcome.PROGRAM_ERROR:
         code = result.return_code if result.return_code is not None else 1
         return f"{SIGNALLED}{-code}.]" if code < 0 else f"{EXITED}{code}.]"
     if size == PIPE_BYTES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 _LETTERS = "bcdfghjklmnpqrst"
 _TOKEN = re.compile(r"Zq[bcdfghjklmnpqrst]{10}qZ")
@@ -24,21 +25,22 @@ def without_tokens(text: str) -> str:
     return _TOKEN.sub("", text)
 
 
+@lru_cache(maxsize=64)
 def long_text(size: int, *keys: object) -> str:
     """Return numbered lines with a canary at each end, exactly ``size`` characters and no blanks at the ends.
 
-    Every piece of it is found nowhere else in it, and characters are not bytes.
+    Every piece of it is found nowhere else in it, and characters are not bytes. It has no digits, so that none is taken
+    for one of a wording.
     """
     first, last = token(*keys, "first"), token(*keys, "last")
     lines, length, number = [first], len(first) + 1, 0
     while length < size:
         number += 1
-        lines.append(f"row-{_word(number)}-é漢-{token(*keys, number)[2:-2]}-{_word(number)}")
+        word = str(number).translate(_WORDS)
+        lines.append(f"row-{word}-é漢-{word}-{first[2:-2]}-{word}-and-so-on-until-{word}")
         length += len(lines[-1]) + 1
     text = "\n".join(lines)
     return text[: size - len(last)] + last
 
 
-def _word(number: int) -> str:
-    """Write a number in letters, so that no digit of an output is taken for one of a wording."""
-    return "".join(_LETTERS[int(one)] for one in str(number))
+_WORDS = str.maketrans("0123456789", _LETTERS[:10])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Ending = Literal["exited", "stopped", "not_compiled", "compiler_stopped"]
+Ending = Literal["exited", "stopped", "not_compiled", "compiler_stopped", "lost"]
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,11 @@ class ProgramTruth:
     exit: int = 0
     """The exit code; negative for a signal."""
     ending: Ending = "exited"
-    """How it ended: by itself, at its time limit, or in the compiler, whose messages are then in ``stderr``."""
+    """How it ended: by itself, at its time limit, in the compiler, whose messages are then in ``stderr``; or
+    the sandbox failed and lost it."""
     seconds: float = 0.0
     """How long it runs if nothing stops it."""
+    compile_seconds: float = 0.0
     warnings: str = ""
     """What the compiler says although it succeeds."""
 

@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary, ref
 
@@ -27,7 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "rate_limit": 10, "enable_global_rate_limit": True, "requests_per_second": None, "requests_burst": 1,
     "default_timeout": 30.0, "max_timeout": 60.0, "transport_margin": 10.0, "compile_timeout": 10.0,
     "memory_limit_mb": 1024, "max_attempts": 6, "retry_may_have_run": True, "max_output_chars": 20_000,
-    "headers": {}, "states_outcomes": True,
+    "headers": {}, "states_outcomes": True, "call_deadline": None,
 }  # fmt: skip
 """Its config. Scenarios replace the keys that they set too."""
 _SPREAD = 0.01
@@ -56,6 +56,8 @@ class PeerRequest:
     language: str
     timeout: float
     remark: str = ""
+    left: float = math.inf
+    """Seconds of the call's deadline that are left."""
 
 
 @dataclass
@@ -170,11 +172,12 @@ class GoodTool:
     async def run(self, request: PeerRequest) -> PeerResult:
         """Make attempts until one is final or the call's time is over."""
         loop, waited = asyncio.get_running_loop(), 0.0
-        left = 2 * self.seconds(request) + 10.0
+        deadline = self.config["call_deadline"]
+        left = 2 * self.seconds(request) + 10.0 if deadline is None else deadline
         failed = Counter[str]()
         for number in itertools.count(1):
             began = loop.time()
-            result = await self.attempt(request, failed)
+            result = await self.attempt(request if deadline is None else replace(request, left=left), failed)
             left -= loop.time() - began - result.waited
             waited = result.waited = waited + result.waited
             pause = self.pause(request, number, result)
@@ -227,7 +230,8 @@ class GoodTool:
     def seconds(self, request: PeerRequest) -> float:
         """Return the time for one attempt."""
         compiling = self.config["compile_timeout"] if request.language in COMPILED else 0.0
-        return float(request.timeout + compiling + self.config["transport_margin"] + _SPREAD * _jitter(request))
+        needed = request.timeout + compiling + self.config["transport_margin"] + _SPREAD * _jitter(request)
+        return float(min(needed, request.left))
 
     def may_retry(self, result: PeerResult, number: int) -> bool:
         if not result.transient or number >= self.config["max_attempts"]:

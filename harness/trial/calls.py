@@ -1,0 +1,162 @@
+"""The facts of a trial by call: what was planned, what was sent for it, what its program did, and what was told."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sfusion.harness.lab.facts.read import Reading, normal_wording, optional_streams, read_text
+from sfusion.harness.lab.facts.truth import ProgramTruth
+from sfusion.harness.trial.client import UNSET, Told
+from sfusion.harness.trial.plan import PlannedCall
+from sfusion.harness.trial.record import PlayedCall, PlayedScene, Record, SentRequest
+
+PROGRAM_ENDS = {
+    "ok": "ok", "wrong": "ok", "compiled": "ok", "ok_empty": "ok_empty", "program_error": "program_error",
+    "timeout": "timeout", "compile_error": "compile_error", "compiler_timeout": "compiler_timeout",
+}  # fmt: skip
+"""The ends that a program comes to; of ``wrong`` the ground truth is another, of ``compiled`` there are warnings."""
+FAILED_ENDS = ("not_run", "may_have_run", "throttled", "sandbox_failed")
+"""The ends of a call whose sandbox failed."""
+
+_MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
+_HARMLESS = frozenset({"content_type", "output", "delay", "drip"})
+
+
+@dataclass
+class CallFacts:
+    """One call with everything that is known of it."""
+
+    planned: PlannedCall
+    played: PlayedCall
+    scene: PlayedScene
+    takes: frozenset[str]
+    requests: list[SentRequest] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.planned.ask.call
+
+    @property
+    def told(self) -> Told | None:
+        return self.played.told
+
+    @property
+    def end(self) -> str:
+        """Return how it had to end; ``either`` is what the wire says, ok or failed."""
+        faster = self.planned.end == "cancelled" and not self.played.cancelled
+        if self.planned.end != "either" and not faster:
+            return PROGRAM_ENDS.get(self.planned.end, self.planned.end)
+        return "ok" if self.answered is not None else "failed"
+
+    @property
+    def failed(self) -> bool:
+        """Did the sandbox fail it?"""
+        return self.end in FAILED_ENDS or self.end == "failed"
+
+    @property
+    def mark(self) -> str:
+        found = _MARK.search(self.planned.ask.code)
+        return found[1] if found else ""
+
+    @cached_property
+    def answered(self) -> SentRequest | None:
+        """Return the request that brought a result of the program to the client."""
+        usable = [
+            one
+            for one in self.requests
+            if one.status == 200
+            and one.execution is not None
+            and one.ended is not None
+            and not one.client_gone
+            and not set(one.faults) - _HARMLESS
+        ]
+        return usable[-1] if usable else None
+
+    @cached_property
+    def truth(self) -> ProgramTruth | None:
+        """Return what the execution did whose result the client got; None if it got none."""
+        if self.answered is None or self.answered.execution is None:
+            return None
+        truths = self.scene.scene.programs.get(self.mark, (ProgramTruth(),))
+        return truths[min(self.answered.execution, len(truths) - 1)]
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """Return the text compared with the truth; None if there is no text or no truth to compare."""
+        if self.told is None or self.told.raised is not None or "text" not in self.takes:
+            return None
+        truth = self.truth or ProgramTruth()
+        return read_text(self.told.text, truth, optional=optional_streams(truth))
+
+    @cached_property
+    def wording(self) -> str | None:
+        """Return the client's own words, or what it raised, without canaries, ids, addresses and durations."""
+        if self.told is None or "text" not in self.takes:
+            return None
+        words = f"raised {self.told.raised}" if self.told.raised else self.reading.wording if self.reading else ""
+        ids = {self.name, self.mark, self.planned.ask.instance, *(url[7:] for url in self.scene.settings.urls)}
+        return normal_wording(words, ids - {""})
+
+    @property
+    def right(self) -> bool | None:
+        """Did the program print the ground truth? None if there is none, or no result."""
+        if self.truth is None or not self.planned.ask.truth:
+            return None
+        return self.truth.stdout.strip() == self.planned.ask.truth.strip()
+
+    def asked_fields(self) -> dict[str, Any]:
+        """Return the fields of a request as they were asked for, as far as this client can be given them."""
+        ask, settings, takes = self.planned.ask, self.scene.settings, self.takes
+        fields: dict[str, Any] = {"language": ask.language}
+        if "code" in takes:
+            fields["code"] = ask.code
+        if not ask.tests:
+            fields["stdin"] = ask.stdin
+        fields["files"] = {name: base64.b64encode(data).decode() for name, data in ask.files.items()}
+        if ask.timeout is not None or "default_timeout" in takes:
+            fields["run_timeout"] = ask.timeout if ask.timeout is not None else settings.default_timeout
+        if "compile_timeout" in takes:
+            fields["compile_timeout"] = settings.compile_timeout
+        if "memory" in takes:
+            fields["memory_limit_MB"] = settings.memory_limit_mb
+        return fields
+
+
+class TrialFacts:
+    """All calls of a record, scene by scene."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.takes = record.takes
+        self.tolerance = record.tolerance
+        self.accepted: Mapping[str, Collection[str]] | None = None
+        """The wordings per end that somebody has read and found true, if they were kept."""
+        self.scenes: dict[str, list[CallFacts]] = {}
+        self.unasked: list[tuple[str, SentRequest]] = []
+        for name, played in record.scenes.items():
+            planned = {one.ask.call: one for one in played.scene.calls}
+            calls = [CallFacts(planned[one.ask.call], one, played, record.takes) for one in played.calls]
+            self.scenes[name] = calls
+            by_mark: dict[str, list[CallFacts]] = {}
+            for call in calls:
+                if call.planned.ask.arguments is UNSET:
+                    by_mark.setdefault(call.mark, []).append(call)
+            for request in played.requests:
+                owners = by_mark.get(request.mark, [])
+                earlier = [one for one in owners if one.played.asked_at <= request.at + record.tolerance]
+                if owners:
+                    (earlier or owners)[-1 if earlier else 0].requests.append(request)
+                else:
+                    self.unasked.append((name, request))
+
+    def __iter__(self) -> Iterator[CallFacts]:
+        for calls in self.scenes.values():
+            yield from calls
+
+    def of(self, *scenes: str) -> list[CallFacts]:
+        return [call for name in scenes for call in self.scenes.get(name, [])]

@@ -1,0 +1,129 @@
+"""The sandbox of a trial: the fake on real wire, whose programs do what the plan says and which keeps every request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox.executors.scripted import COMPILED
+from sfusion.fakes.sandbox.program import mark_of
+from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
+from sfusion.fakes.wire import Request, Subject
+from sfusion.harness.lab.facts.truth import ProgramTruth
+from sfusion.harness.trial.plan import Scene
+from sfusion.harness.trial.record import SentRequest
+
+NOTHING = ProgramTruth()
+
+
+class CanaryExecutor:
+    """Runs nothing: a program does what the plan says of its mark, another thing on each execution if it says so."""
+
+    runs_code = False
+
+    def __init__(self, programs: Mapping[str, Sequence[ProgramTruth]]) -> None:
+        self._programs = programs
+        self._executions = Counter[str]()
+
+    async def run_code(self, request: RunCode) -> RunCodeAnswer:
+        mark = mark_of(request.code) or ""
+        key = f"{mark}|{request.stdin}" if f"{mark}|{request.stdin}" in self._programs else mark
+        truths = self._programs.get(key, (NOTHING,))
+        truth = truths[min(self._executions[key], len(truths) - 1)]
+        self._executions[key] += 1
+        if truth.ending == "lost":
+            return RunCodeAnswer("SandboxError", "the program was lost")
+        compiled = await _compile(truth, request) if request.language in COMPILED else None
+        if compiled is not None and compiled.return_code != 0:
+            return RunCodeAnswer("Failed", "", compiled, None)
+        took, limit = (float("inf") if truth.ending == "stopped" else truth.seconds), max(0.0, request.run_timeout)
+        await asyncio.sleep(min(took, limit))
+        if took > limit:
+            ran = CommandResult("TimeLimitExceeded", limit, None, truth.stdout, truth.stderr)
+        else:
+            ran = CommandResult("Finished", took, truth.exit, truth.stdout, truth.stderr)
+        return RunCodeAnswer("Success" if ran.return_code == 0 else "Failed", "", compiled, ran)
+
+    async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
+        return RunJupyterAnswer("SandboxError", "a trial has no notebooks")
+
+    async def aclose(self) -> None:
+        """Do nothing: no program runs."""
+
+
+async def _compile(truth: ProgramTruth, request: RunCode) -> CommandResult:
+    limit = max(0.0, request.compile_timeout)
+    if truth.ending == "compiler_stopped":
+        await asyncio.sleep(limit)
+        return CommandResult("TimeLimitExceeded", limit, None, "", truth.stderr)
+    await asyncio.sleep(min(truth.compile_seconds, limit))
+    if truth.compile_seconds > limit:
+        return CommandResult("TimeLimitExceeded", limit, None, "", "")
+    failed = truth.ending == "not_compiled"
+    return CommandResult("Finished", truth.compile_seconds, int(failed), "", truth.stderr if failed else truth.warnings)
+
+
+class TrialSandbox(FakeSandbox):
+    """A fake sandbox that writes every request for work into ``requests``, the others into ``others``."""
+
+    def __init__(
+        self, number: int, scene: Scene, seed: int, requests: list[SentRequest], others: list[SentRequest]
+    ) -> None:
+        self._number = number
+        self._requests, self._others = requests, others
+        self._open: dict[tuple[str, int], SentRequest] = {}
+        self._executions = Counter[str]()
+        self._pending: Request | None = None
+        rules = [
+            {key: value for key, value in rule.items() if key != "sandbox"}
+            for rule in scene.faults
+            if rule.get("sandbox", number) == number
+        ]
+        super().__init__(executor=CanaryExecutor(scene.programs), faults=rules, seed=seed, journal=self._note)
+        visit = self.server.app.visit
+
+        def watched(request: Request) -> Any:
+            made = visit(request)
+            made.describe = self._watching(made.describe, request)  # type: ignore[method-assign]
+            return made
+
+        self.server.app.visit = watched  # type: ignore[method-assign]
+
+    def _watching(self, describe: Callable[[], Subject | None], request: Request) -> Callable[[], Subject | None]:
+        def watched() -> Subject | None:
+            subject = describe()
+            if subject is not None and subject.work:
+                self._pending = request  # its event `arrived` follows at once
+            elif subject is not None:
+                self._others.append(self._sent(self.server.now(), subject.call, request))
+            return subject
+
+        return watched
+
+    def _sent(self, at: float, mark: str, request: Request, **more: Any) -> SentRequest:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return SentRequest(at, mark, self._number, request.method, request.path, headers, request.body, **more)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        if "call" not in event:
+            return
+        key = event["call"], event["attempt"]
+        match event["event"]:
+            case "arrived":
+                assert self._pending is not None
+                about = {name: event[name] for name in ("attempt", "connection", "in_flight")}
+                self._open[key] = self._sent(event["at"], event["call"], self._pending, **about)
+                self._requests.append(self._open[key])
+            case "started":
+                self._open[key].execution = self._executions[event["call"]]
+                self._executions[event["call"]] += 1
+            case "answered" | "unanswered" if key in self._open:
+                sent = self._open[key]
+                sent.ended, sent.status, sent.client_gone = event["at"], event["status"], event["client_gone"]
+                if event.get("retry_after") is not None:
+                    sent.retry_after = float(event["retry_after"])
+            case "strike" if key in self._open:
+                self._open[key].faults += (event["kind"],)

@@ -1,0 +1,92 @@
+"""Checks of what a client keeps, leaves behind and gives away."""
+
+from __future__ import annotations
+
+from sfusion.harness.trial.calls import TrialFacts
+from sfusion.harness.trial.checks import Findings, Wrong, check, shown
+
+_FOR_GOOD = 2
+"""Tasks of one name that may outlive a client, such as one that a limiter of the process keeps."""
+
+
+@check(altered="{call}: {how}")
+def arguments_unchanged(facts: TrialFacts) -> Findings:
+    """What a client is given is the same after the call."""
+    if "arguments" in facts.takes:
+        for call in facts:
+            if call.told is not None:
+                altered = call.told.altered
+                yield Wrong("altered", {"call": call.name, "how": shown(altered, 160)}) if altered else None
+
+
+@check(
+    "kind",
+    instances="after scene {scene} the client still holds {held:instance} that were released, such as {first}",
+    tasks="after scene {scene} {left:task} of the client went on: {names}",
+    busy="when the last call of scene {scene} had ended, {left:request} of the client were in flight",
+    connections="after scene {scene} {left:connection} were open, of {most} that were needed at once",
+)
+def nothing_left(facts: TrialFacts) -> Findings:
+    """Nothing of a released instance is kept; no task, request or connection outlives the calls."""
+    for name, scene in facts.record.scenes.items():
+        if scene.broken_off:
+            continue
+        if scene.instances_left:
+            yield Wrong(
+                "instances", {"scene": name, "held": len(scene.instances_left), "first": scene.instances_left[0]}
+            )
+        many = [task for task in set(scene.tasks_left) if scene.tasks_left.count(task) > _FOR_GOOD]
+        if many:
+            yield Wrong("tasks", {"scene": name, "left": len(scene.tasks_left), "names": sorted(many)})
+        if scene.busy:
+            yield Wrong("busy", {"scene": name, "left": scene.busy})
+        most = max((one.in_flight for one in scene.requests), default=0)
+        if scene.connections_left > max(2, most * len(scene.settings.urls)):
+            yield Wrong("connections", {"scene": name, "left": scene.connections_left, "most": most})
+        yield None
+
+
+@check(
+    "kind",
+    needs=("cancel",),
+    swallowed="{call}: cancelled, but it returned {text}",
+    goes_on="{call}: cancelled, but its request stayed in flight",
+)
+def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
+    """A cancelled call ends at once, whatever it was doing, and its request with it."""
+    for call in facts:
+        if not call.played.cancelled or call.played.ended_at is None:
+            continue
+        if call.told is not None:
+            yield Wrong("swallowed", {"call": call.name, "text": shown(call.told.text or call.told.raised)})
+            continue
+        flying = [
+            one
+            for one in call.requests
+            if not one.client_gone and (one.ended is None or one.ended > call.played.ended_at + facts.tolerance)
+        ]
+        yield Wrong("goes_on", {"call": call.name}) if flying else None
+
+
+@check("place", leaked="the value of header {header} is in {place}")
+def secrets_kept(facts: TrialFacts) -> Findings:
+    """The values of configured headers are in no text, field, exception, log line or printed line."""
+    if "headers" not in facts.takes:
+        return
+    for name, scene in facts.record.scenes.items():
+        for header, value in scene.settings.headers.items():
+            secret = value.split()[-1]
+            for place, text in (("a log line", scene.logged), ("what it prints", scene.printed)):
+                if secret in text:
+                    yield Wrong("leaked", {"header": header, "place": f"{place}"})
+            for call in facts.of(name):
+                if call.told is not None:
+                    told = {
+                        "a text": call.told.text,
+                        "an exception": call.told.raised,
+                        "a field": dict(call.told.fields),
+                    }
+                    for place, value_told in told.items():
+                        if secret in str(value_told):
+                            yield Wrong("leaked", {"header": header, "place": place})
+        yield None

@@ -1,0 +1,323 @@
+"""Checks of what is told: texts, exit codes, ends, outcomes, rewards and metrics, against what happened."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sfusion.harness.lab.facts.read import exits, integers
+from sfusion.harness.trial.calls import FAILED_ENDS, CallFacts, TrialFacts
+from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown
+from sfusion_tools.outcome import OUTCOMES
+
+_READ = {
+    "missing": "{call}: {stream} of the program is not in the text",
+    "changed": "{call}: {stream} is not shown as the program wrote it; lost: {lost}",
+    "cut_silently": "{call}: {missing} characters of {stream} are missing, and nothing says so",
+    "cut_unnumbered": "{call}: {missing} characters of {stream} are missing, and no number says how much",
+    "cut_untrue": "{call}: {missing} characters of {stream} are missing, and the text says {told}",
+    "repeated": "{call}: output is shown more than once",
+    "foreign": "{call}: the text holds output that this program never printed",
+    "scrambled": "{call}: parts of the output are in another place",
+    "stderr_first": "{call}: stderr comes before stdout, and nothing says which is which",
+}
+
+
+@check("kind", "stream", needs=("text",), **_READ)
+def read_as_happened(facts: TrialFacts) -> Findings:
+    """Every token of an output is in the text once, in order, with its lines intact; a cut says what is missing."""
+    for call in played_ends(facts):
+        if call.reading is None or call.planned.ask.tests:
+            continue
+        for one in call.reading.wrong:
+            lost = shown(one.details.get("lost", ""))
+            yield Wrong(one.kind, {"missing": 0, **one.details, "call": call.name, "stream": one.stream, "lost": lost})
+        if not call.reading.wrong:
+            yield None
+
+
+@check(
+    "place",
+    text="{call}: the program exited with {code}, the text says {told}",
+    field="{call}: the program exited with {code}, the field says {told}",
+)
+def exit_code_told(facts: TrialFacts) -> Findings:
+    """An exit code that is told, in the text or in a field, is the true one."""
+    usual = {
+        number for call in facts if call.end in ("ok", "ok_empty", "timeout") and call.wording is not None
+        for number in integers(call.wording)
+    }  # fmt: skip
+    for call in played_ends(facts):
+        truth = call.truth
+        if truth is None or call.told is None or truth.ending != "exited":
+            continue
+        for name in ("exit_code", "return_code", "returncode", "exit"):
+            told = call.told.fields.get(name)
+            if isinstance(told, int) and not isinstance(told, bool):
+                right = told in exits(truth.exit)
+                yield (
+                    None
+                    if right
+                    else Wrong("field", {"call": call.name, "code": truth.exit, "told": told, "place": name})
+                )
+        if truth.exit and call.reading is not None and call.reading.cut == frozenset():
+            told_numbers = integers(call.wording or "") - usual
+            if told_numbers:
+                right = bool(told_numbers & exits(truth.exit))
+                about = {"call": call.name, "code": truth.exit, "told": sorted(told_numbers), "place": "text"}
+                yield None if right else Wrong("text", about)
+
+
+# -- the ends --
+
+
+def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
+    """Return for each end the wordings that were met, each with the first call that had it."""
+    met: dict[str, dict[str, str]] = defaultdict(dict)
+    for call in played_ends(facts):
+        clear = call.reading is None or not (call.reading.cut or call.reading.wrong)
+        if (
+            clear
+            and call.wording is not None
+            and call.end not in ("failed", "cancelled")
+            and not call.planned.ask.tests
+        ):
+            met[call.end].setdefault(call.wording, call.name)
+    return dict(met)
+
+
+@check(
+    "one",
+    "other",
+    needs=("text",),
+    same="{one} and {other} have the same wording: {wording} ({call} and {other_call})",
+    all_same="{one} and {other} cannot be told apart: both are always {wording}",
+)
+def ends_told_apart(facts: TrialFacts) -> Findings:
+    """Two ends that must be told apart never have the same wording, in whatever language."""
+    met = wordings(facts)
+    for one, other in itertools.combinations(met, 2):
+        if {one, other} in ({"ok", "ok_empty"}, {"timeout", "compiler_timeout"}, {"compile_error", "compiler_timeout"}):
+            continue  # these differ by what is printed, or may be called the same
+        shared = sorted(met[one].keys() & met[other].keys())
+        if one in FAILED_ENDS and other in FAILED_ENDS:
+            # Each is met in several ways, some of which look alike to a client.
+            same = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
+            yield Wrong("all_same", {"one": one, "other": other, "wording": shown(shared[0])}) if same else None
+        elif shared:
+            yield Wrong("same", {"one": one, "other": other, "wording": shown(shared[0]), "call": met[one][shared[0]],
+                                 "other_call": met[other][shared[0]]})  # fmt: skip
+        else:
+            yield None
+
+
+@check("end", needs=("text",), new="{end}: nobody has read this wording yet: {wording} ({call})")
+def wordings_accepted(facts: TrialFacts) -> Findings:
+    """Every wording is one that somebody has read and accepted: whether plain words are true, no fact can say."""
+    if facts.accepted is not None:
+        for end, met in wordings(facts).items():
+            for wording, call in met.items():
+                known = wording in facts.accepted.get(end, ())
+                yield None if known else Wrong("new", {"end": end, "wording": shown(wording, 160), "call": call})
+
+
+_STATED: Mapping[str, Collection[str]] = {
+    "ok": ("ok",), "ok_empty": ("ok",), "program_error": ("program_error",), "timeout": ("program_timeout",),
+    "compile_error": ("compile_error",), "compiler_timeout": ("compile_error", "program_timeout"),
+    "bad_arguments": ("bad_arguments",), "throttled": ("throttled",), "not_run": ("sandbox_error", "unreachable"),
+    "may_have_run": ("sandbox_error", "unreachable", "transport_timeout", "bad_response"),
+    "sandbox_failed": ("sandbox_error", "bad_response"),
+}  # fmt: skip
+"""The outcomes of sfusion's vocabulary that fit each end."""
+
+
+@check(
+    "end",
+    "field",
+    wrong="{call} ({end}): {field} says {told}",
+    unstated="{call} ({end}): {field} is missing, which other calls have",
+    same="{end} and {other}: {field} says {told} for both",
+    infrastructure="{call} ({end}): infrastructure says {told}",
+)
+def outcome_stated(facts: TrialFacts) -> Findings:
+    """A stated outcome fits what happened, and is another one for each end that must be told apart."""
+    for name in ("outcome", "stated", "status"):
+        told = [(call, call.told.fields[name]) for call in played_ends(facts) if call.told and name in call.told.fields]
+        if not told:
+            continue
+        ours = all(value in OUTCOMES for _, value in told)
+        values: dict[Any, str] = {}
+        for call in played_ends(facts):
+            if call.told is None or call.told.raised or call.end == "failed" or call.planned.ask.tests:
+                continue
+            value, end = call.told.fields.get(name), call.end
+            about = {"call": call.name, "end": end, "field": name, "told": shown(value)}
+            if name not in call.told.fields:
+                yield Wrong("unstated", about)
+            elif ours:
+                yield None if value in _STATED.get(end, OUTCOMES) else Wrong("wrong", about)
+            else:
+                group = "ok" if end == "ok_empty" else "failed" if end in FAILED_ENDS else end
+                known = values.setdefault(shown(value), group)
+                apart = known != group and "compiler_timeout" not in (known, group)
+                yield Wrong("same", {**about, "other": known}) if apart else None
+    for call in played_ends(facts):
+        if call.told and isinstance(told_flag := call.told.fields.get("infrastructure"), bool):
+            about = {"call": call.name, "end": call.end, "field": "infrastructure", "told": str(told_flag)}
+            yield None if told_flag == call.failed else Wrong("infrastructure", about)
+
+
+@check(
+    "end",
+    raised="{call} ({end}): raised {error}",
+)
+def returns(facts: TrialFacts) -> Findings:
+    """The client returns where a program ended, and also where none did, unless raising is how its shape tells that."""
+    for call in played_ends(facts):
+        if call.told is None or call.planned.ask.tests:
+            continue
+        allowed = "raises" in facts.takes and (call.failed or call.end == "bad_arguments")
+        if call.told.raised and not allowed:
+            yield Wrong("raised", {"call": call.name, "end": call.end, "error": shown(call.told.raised, 160)})
+        else:
+            yield None
+    for name, scene in facts.record.scenes.items():
+        if scene.raised_at_end:
+            yield Wrong("raised", {"call": name, "end": "begin and end", "error": shown(scene.raised_at_end, 160)})
+
+
+# -- rewards and metrics --
+
+
+def _number(reward: Any) -> float | None:
+    return float(reward) if isinstance(reward, int | float) and not math.isnan(reward) else None
+
+
+@check(
+    "end",
+    "kind",
+    scored="{call} ({end}): the sandbox failed, and the reward is {reward:g}",
+    varies="{call} ({end}): the reward is {reward}, of {other} with the same end it is {usual}",
+    whatever="the reward is {reward} whether or not the program prints the ground truth",
+    unearned="{call} ({end}): the reward is {reward}, as for a right answer",
+    unscored="{call} ({end}): there is no reward",
+)
+def reward_follows_the_end(facts: TrialFacts) -> Findings:
+    """The same end has the same reward, a right answer another than a wrong one, and failures of the sandbox none."""
+    for name in ("reward", "step_reward"):
+        usual: dict[str, tuple[float | None, str]] = {}
+        if name == "reward" and "reward" not in facts.takes:
+            continue
+        for call in played_ends(facts):
+            if call.told is None or not call.planned.ask.last or call.planned.ask.tests or call.told.raised:
+                continue
+            if name == "step_reward" and name not in call.told.fields:
+                continue
+            reward = _number(call.told.reward if name == "reward" else call.told.fields[name])
+            if call.failed:
+                yield (
+                    None if reward is None else Wrong("scored", {"call": call.name, "end": call.end, "reward": reward})
+                )
+                continue
+            if call.planned.ask.instance and name == "step_reward":
+                continue
+            kind = _kind(call)
+            if kind is None:
+                continue
+            before = usual.setdefault(kind, (reward, call.name))
+            if before[0] != reward:
+                yield Wrong("varies", {"call": call.name, "end": kind, "reward": reward, "usual": before[0],
+                                       "other": before[1]})  # fmt: skip
+            elif reward is None and kind in ("right", "wrong"):
+                yield Wrong("unscored", {"call": call.name, "end": kind}) if name == "reward" else None
+            else:
+                yield None
+        if name == "step_reward" or "right" not in usual or usual["right"][0] is None:
+            continue
+        for kind, (reward, first) in usual.items():
+            if kind == "wrong" and reward == usual["right"][0]:
+                yield Wrong("whatever", {"end": kind, "reward": reward})
+            elif kind not in ("right", "wrong") and reward is not None and reward >= usual["right"][0]:
+                yield Wrong("unearned", {"call": first, "end": kind, "reward": reward})
+
+
+def _kind(call: CallFacts) -> str | None:
+    """Return what a reward is a function of: right or wrong for a program that succeeded, else the end."""
+    if call.end in ("ok", "ok_empty"):
+        return None if call.right is None else "right" if call.right else "wrong"
+    return call.end
+
+
+@check(
+    "field",
+    shared="{call}: the fields that it returned were changed later: {before} became {after}",
+    attempts="{call}: {field} says {told}, but {sent:request} came",
+    executions="{call}: {field} says {told}, but its program was run {sent:time}",
+    time="{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
+)
+def metrics_true(facts: TrialFacts) -> Findings:
+    """Metrics belong to one call and do not contradict the wire."""
+    for call in played_ends(facts):
+        if call.told is None or not call.told.fields:
+            continue
+        if call.played.later is not None:
+            before, after = shown(dict(call.told.fields)), shown(dict(call.played.later))
+            yield Wrong("shared", {"call": call.name, "field": "", "before": before, "after": after})
+            continue
+        fields, ended = call.told.fields, call.played.ended_at or 0.0
+        seen = not call.scene.scene.events  # what a sandbox that was down refused is not seen
+        attempts = fields.get("attempts")
+        if seen and isinstance(attempts, int) and not call.planned.ask.tests:
+            right = attempts == len(call.requests)
+            about = {"call": call.name, "field": "attempts", "told": attempts, "sent": len(call.requests)}
+            yield None if right else Wrong("attempts", about)
+        possible, ran = fields.get("possible_executions"), sum(one.execution is not None for one in call.requests)
+        if isinstance(possible, int) and possible < ran:
+            about = {"call": call.name, "field": "possible_executions", "told": possible, "sent": ran}
+            yield Wrong("executions", about)
+        true = {"total_s": ended - call.played.asked_at}
+        if seen and len(call.requests) == 1:
+            true["permit_wait_s"] = call.requests[0].at - call.played.asked_at
+        for name, seconds in true.items():
+            told = _number(fields.get(name))
+            if told is not None:
+                right = abs(told - seconds) <= 0.01 + facts.tolerance
+                about = {"call": call.name, "field": name, "told": told, "true": seconds}
+                yield None if right else Wrong("time", about)
+        yield None
+
+
+@check(
+    "kind",
+    needs=("tests",),
+    varies="{call}: the score is {score}, of another solution that passes as many tests it was {usual}",
+    flat="the score of a solution that passes all tests is {score}, of one that passes none {other}",
+    falls="{call}: a solution that passes more tests has a lower score: {score} after {usual}",
+    lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
+)
+def lost_tests_not_failed(facts: TrialFacts) -> Findings:
+    """A score follows the tests that pass; tests that the sandbox loses do not count as failed."""
+    scores: dict[int, float | None] = {}
+    for call in facts.of("tests"):
+        if call.told is None:
+            continue
+        passed, lost = map(int, call.planned.end.split()[1:])
+        score = _number(call.told.reward)
+        if not lost:
+            usual = scores.setdefault(passed, score)
+            yield None if usual == score else Wrong("varies", {"call": call.name, "score": score, "usual": usual})
+    for call in facts.of("tests"):
+        passed, lost = map(int, call.planned.end.split()[1:])
+        if lost and call.told is not None:
+            score, failed = _number(call.told.reward), scores.get(min(passed, 4 - lost))
+            same = score is not None and score == failed
+            yield Wrong("lost", {"call": call.name, "lost": lost, "score": score}) if same else None
+    ordered = [(passed, score) for passed, score in sorted(scores.items()) if score is not None]
+    for (_, lower), (passed, higher) in itertools.pairwise(ordered):
+        if higher < lower:
+            yield Wrong("falls", {"call": f"{passed} of 4", "score": higher, "usual": lower})
+    if 4 in scores and scores[4] == scores.get(0):
+        yield Wrong("flat", {"score": scores[4], "other": scores[0]})

@@ -1,0 +1,100 @@
+"""The stage in virtual time: a whole trial in a second or two, the same on every machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any
+
+from sfusion.harness.errors import WorldError
+from sfusion.harness.lab.scenarios.parts import SchedulePart
+from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
+from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
+from sfusion.harness.trial.client import Settings, TrialClient
+from sfusion.harness.trial.plan import Scene, TrialPlan
+from sfusion.harness.trial.playing import captured, play_scene
+from sfusion.harness.trial.record import PlayedScene, Record
+from sfusion.harness.trial.sandbox import TrialSandbox
+
+_UNSEEN = (
+    "no request reached the sandbox over the event loop: this client sends none, or does its I/O in threads, processes "
+    "or blocking sockets, which virtual time cannot play"
+)
+
+
+class VirtualStage:
+    """Each scene has an event loop, and a client, of its own."""
+
+    def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
+        """Play all scenes for which the client takes what they need."""
+        record = Record(plan.seed, "virtual", make_client().takes)
+        for planned in plan.scenes:
+            scene = planned if isinstance(planned, Scene) else planned(record)
+            if scene is None:
+                continue
+            if lacking := scene.needs - record.takes:
+                record.left_out[scene.name] = ", ".join(sorted(lacking))
+                continue
+            played = _play(scene.fitting(record.takes), plan, make_client())
+            if not (played.requests or played.other_requests) and not record.scenes and scene.calls:
+                record.unplayable = _UNSEEN
+                return record
+            record.scenes[scene.name] = played
+        return record
+
+
+def _play(scene: Scene, plan: TrialPlan, client: TrialClient) -> PlayedScene:
+    played = PlayedScene(scene, Settings(()))
+    queue = None
+    if scene.shuffled:
+        queue = ScheduledQueue(make_schedule(SchedulePart(random=plan.seed)))
+    with captured(played):  # also what is logged when the loop closes
+        try:
+            run_virtually(_run(scene, plan, client, played), queue)
+        except WorldError as error:
+            played.broken_off = str(error)
+    return played
+
+
+async def _run(scene: Scene, plan: TrialPlan, client: TrialClient, played: PlayedScene) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    async with AsyncExitStack() as stack:
+        sandboxes = []
+        for number in range(scene.sandboxes):
+            with running_as(f"sandbox-{number}"):
+                sandbox = TrialSandbox(number, scene, plan.seed, played.requests, played.other_requests)
+                stack.push_async_callback(sandbox.stop, grace=0.0)
+                sandboxes.append(await sandbox.start())
+        urls = tuple(sandbox.url for sandbox in sandboxes)
+        settings = played.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
+        with virtual_clocks(loop) as jump:
+            await play_scene(scene, client, settings, sandboxes, played, jump=jump)
+    await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    played.tasks_left = tuple(sorted(name for task in left if (name := _named(task)) != "Connection.start"))
+
+
+def _named(task: asyncio.Task[Any]) -> str:
+    return getattr(task.get_coro(), "__qualname__", "") or task.get_name()
+
+
+@contextmanager
+def virtual_clocks(loop: VirtualTimeLoop) -> Iterator[Callable[[float], None]]:
+    """Let the clocks of ``time`` follow the loop; yield a function that makes the wall clock jump."""
+    wall, monotonic, jumped = time.time(), time.monotonic(), 0.0
+
+    def jump(seconds: float) -> None:
+        nonlocal jumped
+        jumped += seconds
+
+    real = {name: getattr(time, name) for name in ("time", "monotonic", "perf_counter")}
+    time.time = lambda: wall + loop.time() + jumped
+    time.monotonic = time.perf_counter = lambda: monotonic + loop.time()
+    try:
+        yield jump
+    finally:
+        for name, clock in real.items():
+            setattr(time, name, clock)

@@ -1,0 +1,247 @@
+"""Checks of the wire: what was sent, how often, when, and to which sandbox."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from sfusion.harness.lab.facts.sent import field_differences, header_differences
+from sfusion.harness.trial.calls import CallFacts, TrialFacts
+from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown
+
+_MOMENT = 0.05
+"""Seconds for which a permit may lie idle, beside the tolerance of the stage."""
+_OUTAGE = 3.0
+"""Seconds after which calls must avoid a sandbox that is down."""
+
+
+@check(
+    "field",
+    field="{call}: {field} was sent as {found} instead of {expected} (attempt {attempt})",
+    unasked="a request came that no call of the plan asked for, with the body {body}",
+    refused="{call}: arguments {arguments} were sent to the sandbox as a program",
+    route="{call}: sent to {method} {path} instead of POST /run_code",
+)
+def sent_as_asked(facts: TrialFacts) -> Findings:
+    """Every request carries what was asked for: the code byte for byte, every field, the headers and the type."""
+    for call in facts:
+        asked = call.asked_fields()
+        headers = call.scene.settings.headers if "headers" in facts.takes else {}
+        for number, request in enumerate(call.requests, 1):
+            wrong = [*field_differences(asked, request.fields), *header_differences(headers, request.headers)]
+            if "code" not in facts.takes and call.planned.ask.code.strip() not in request.fields.get("code", ""):
+                yield Wrong("field", {"call": call.name, "field": "code", "attempt": number, "found": "another program",
+                                      "expected": "one with that of the call"})  # fmt: skip
+            for one in wrong:
+                yield Wrong("field", {"call": call.name, "field": one.field, "found": shown(one.found),
+                                      "expected": shown(one.expected), "attempt": number})  # fmt: skip
+            if not wrong:
+                yield None
+    for name, request in facts.unasked:
+        for call in facts.of(name):
+            if call.end == "bad_arguments" and call.played.asked_at <= request.at <= (call.played.ended_at or 0.0):
+                yield Wrong("refused", {"call": call.name, "arguments": shown(call.planned.ask.arguments)})
+                break
+        else:
+            yield Wrong("unasked", {"body": shown(request.body)})
+    for played in facts.record.scenes.values():
+        for request in played.other_requests:
+            if request.method == "POST":
+                yield Wrong("route", {"call": played.scene.name, "method": request.method, "path": request.path})
+
+
+@check(
+    "kind",
+    again="{call}: sent {times:time} although no attempt had failed",
+    late="{call}: a request came after the call had ended",
+    after_result="{call}: sent again although its result had come",
+)
+def sent_once(facts: TrialFacts) -> Findings:
+    """A call is sent once, and again only after an attempt that failed; nothing is sent after its end."""
+    for call in facts:
+        if call.planned.ask.tests or not call.requests:
+            continue
+        ended = call.played.ended_at
+        last = max(one.at for one in call.requests)
+        usable = call.answered
+        if ended is not None and last > ended + facts.tolerance:
+            yield Wrong("late", {"call": call.name})
+        elif len(call.requests) > 1 and not any(_failed(call, number) for number in range(len(call.requests) - 1)):
+            yield Wrong("again", {"call": call.name, "times": len(call.requests)})
+        elif usable is not None and last > usable.at:
+            yield Wrong("after_result", {"call": call.name})
+        else:
+            yield None
+
+
+def _failed(call: CallFacts, number: int) -> bool:
+    """Did an attempt fail, as far as the client can know: by a fault, or by a sandbox that was down?"""
+    request = call.requests[number]
+    return bool(request.faults) or request.status != 200
+
+
+@check(
+    "end",
+    unsent="{call}: no request was sent, though the sandbox was there (expected: {end})",
+    given_up="{call}: given up after {after:.2f} s, though its program would have answered after {needed:.2f} s",
+    failed="{call}: the program ended and was answered after a fault, but was sent no further",
+)
+def programs_waited_for(facts: TrialFacts) -> Findings:
+    """A program that ends within its time limit, on a sandbox that works, brings its result to the client."""
+    for call in played_ends(facts):
+        if call.planned.end in ("either", "bad_arguments") or call.failed or call.planned.ask.tests:
+            continue
+        if call.answered is not None:
+            yield None
+        elif not call.requests:
+            yield Wrong("unsent", {"call": call.name, "end": call.end})
+        elif not any(one.faults for one in call.requests):
+            last = call.requests[-1]
+            truth = call.scene.scene.programs[call.mark][0]
+            after = (call.played.ended_at or 0.0) - last.at
+            yield Wrong("given_up", {"call": call.name, "end": call.end, "after": after,
+                                     "needed": truth.seconds + truth.compile_seconds})  # fmt: skip
+
+
+@check(
+    never="{call}: had not ended after {after:.0f} s",
+    deadline="{call}: took {took:.2f} s, with a deadline of {deadline:g} s",
+)
+def ends_in_time(facts: TrialFacts) -> Findings:
+    """Every call ends: within its deadline where the client has one, and at some time in any case."""
+    for call in facts:
+        played, scene = call.played, call.scene
+        if played.ended_at is None:
+            yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at})
+            continue
+        deadline = scene.settings.deadline if "deadline" in facts.takes else None
+        took = played.ended_at - played.asked_at
+        if deadline is not None and took > deadline * 1.001 + facts.tolerance:
+            yield Wrong("deadline", {"call": call.name, "took": took, "deadline": deadline})
+        else:
+            yield None
+    for played_scene in facts.record.scenes.values():
+        if played_scene.broken_off and not any(
+            call.played.ended_at is None for call in facts.of(played_scene.scene.name)
+        ):
+            yield Wrong("never", {"call": played_scene.scene.name, "after": played_scene.scene.horizon})
+
+
+@check(early="{call}: came back {early:.2f} s too early after a {status} with Retry-After {asked:g}")
+def retry_after_respected(facts: TrialFacts) -> Findings:
+    """After a 429 or a 503 with Retry-After, the next attempt of the call does not come earlier."""
+    for call in facts:
+        for one, following in itertools.pairwise(call.requests):
+            if one.retry_after is not None and one.ended is not None:
+                early = one.ended + one.retry_after - following.at
+                if early > 1e-6 + facts.tolerance:
+                    about = {"call": call.name, "early": early, "status": one.status, "asked": one.retry_after}
+                    yield Wrong("early", about)
+                else:
+                    yield None
+
+
+# -- the limit --
+
+
+def _intervals(calls: list[CallFacts]) -> list[tuple[float, float, str]]:
+    """Return when each request was under way, as its client sees it: not after the call, nor into the next attempt."""
+    found = []
+    for call in calls:
+        for number, one in enumerate(call.requests):
+            ends = [end for end in (one.ended, call.played.ended_at) if end is not None]
+            if number + 1 < len(call.requests) and not call.planned.ask.tests:
+                ends.append(call.requests[number + 1].at)
+            found.append((one.at, min(ends, default=one.at), call.name))
+    return found
+
+
+def _steps(intervals: list[tuple[float, float, str]]) -> Iterator[tuple[float, float, int]]:
+    """Yield (from, to, how many are under way) for each stretch of time."""
+    times = sorted({time for start, end, _ in intervals for time in (start, end)})
+    for start, end in itertools.pairwise(times):
+        yield start, end, sum(1 for one in intervals if one[0] <= start and one[1] >= end)
+
+
+@check(needs=("rate_limit",), over="{flying:request} in flight at {at:.2f} s of scene {scene}, with a limit of {limit}")
+def limit_kept(facts: TrialFacts) -> Findings:
+    """There are never more requests in flight than the limit allows."""
+    for name, calls in facts.scenes.items():
+        limit = facts.record.scenes[name].settings.rate_limit
+        for start, end, flying in _steps(_intervals(calls)):
+            if limit is not None and flying > limit and end - start > 1e-6 + facts.tolerance:
+                about = {"scene": name, "limit": limit, "flying": flying}
+                yield Wrong("over", {**about, "at": start - facts.record.scenes[name].began})
+            else:
+                yield None
+
+
+@check(
+    needs=("rate_limit",),
+    idle="{call} waited {waited:.2f} s of scene {scene} although only {flying} of {limit} requests were in flight",
+)
+def limit_used(facts: TrialFacts) -> Findings:
+    """While calls wait, every permit is in use; a call that pauses before its next attempt holds none."""
+    for name, calls in facts.scenes.items():
+        limit = facts.record.scenes[name].settings.rate_limit
+        if limit is None or any(call.scene.scene.sandboxes > 1 for call in calls):
+            continue
+        intervals = _intervals(calls)
+        steps = list(_steps([*intervals, *((call.played.asked_at, call.played.asked_at, "") for call in calls)]))
+        for call in calls:
+            if not call.requests or call.planned.end == "not_run" or call.played.cancelled:
+                continue
+            asked, first = call.played.asked_at, call.requests[0].at
+            idle = [
+                (start, end, flying)
+                for start, end, flying in steps
+                if start >= asked and end <= first and flying < limit
+            ]
+            waited = sum(end - start for start, end, _ in idle)
+            if waited > _MOMENT * call.scene.settings.scale + facts.tolerance:
+                about = {"call": call.name, "scene": name, "limit": limit, "flying": idle[0][2]}
+                yield Wrong("idle", {**about, "waited": waited})
+            elif first - asked > _MOMENT:
+                yield None
+
+
+@check(needs=("rate_limit", "concurrent"), overtaken="{call} was asked for before {other}, but sent after it")
+def sent_in_order(facts: TrialFacts) -> Findings:
+    """Calls that wait for the limit are sent in the order in which they were asked for."""
+    calls = [call for call in facts.of("limit") if call.requests]
+    for one, other in itertools.pairwise(calls):
+        if one.requests[0].at > other.requests[0].at + facts.tolerance:
+            yield Wrong("overtaken", {"call": one.name, "other": other.name})
+        else:
+            yield None
+
+
+# -- several sandboxes --
+
+
+@check(
+    "kind",
+    needs=("urls", "concurrent"),
+    unused="sandbox {number} of 2 never received a request",
+    outage="{call}: failed while one of two sandboxes was down, {after:.0f} s after it went",
+    not_recovered="sandbox 1 received no request after it had come back, for {seconds:.0f} s",
+)
+def sandboxes_used(facts: TrialFacts) -> Findings:
+    """Each of several sandboxes is used; one that is down fails no call for long, and is used again when it is back."""
+    calls = facts.of("sandboxes")
+    if not calls:
+        return
+    scene = facts.record.scenes["sandboxes"]
+    crash, restart = (scene.began + event.at for event in scene.scene.events)
+    requests = [one for call in calls for one in call.requests]
+    for number in range(2):
+        yield None if any(one.sandbox == number for one in requests) else Wrong("unused", {"number": number + 1})
+    if any(one.sandbox == 0 and one.at < crash for one in requests):
+        back = any(one.sandbox == 0 and one.at >= restart for one in requests)
+        yield None if back else Wrong("not_recovered", {"seconds": scene.ended - restart})
+    if not any(len(call.requests) > 1 for call in facts.of("failures")):
+        return  # it makes one attempt only
+    for call in calls:
+        after = call.played.asked_at - crash
+        if _OUTAGE * scene.settings.scale < after < restart - crash:
+            yield None if call.answered else Wrong("outage", {"call": call.name, "after": after})

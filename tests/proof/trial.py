@@ -1,0 +1,118 @@
+"""The proof of the trial: right tools are not accused, and mistakes, named or drawn, are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from sfusion.harness.search.shrink.reference_tool import GoodTool
+from sfusion.harness.trial.judging import judge_record, wording_table
+from sfusion.harness.trial.scenes import make_plan
+from sfusion.harness.trial.virtual import VirtualStage
+from sfusion_tools.sandbox.tool import SandboxFusionTool
+from tests.proof.changes import CHANGES
+from tests.proof.mistakes import MISTAKES
+from tests.proof.mutations import drawn
+from tests.proof.planted import PLANTED
+from tests.proof.right_tools import RIGHT_TOOLS
+from tests.proof.tool_client import ToolClient
+
+Kind = Literal["right tool", "named", "change", "planted", "drawn"]
+SEEDS = 5
+
+SURVIVE = {
+    "retry_after endless": "a call that is asked to wait for longer than it has left gives up: that is right",
+    "step nothing is sent": "virtual time cannot tell it from I/O in threads: unknown; the wall clock catches it",
+    "text of-the-call-before if-throttled": "what it says of one 429 it says of all: nothing is altered",
+    "text of-the-call-before if-bad_response": "two words of one end are exchanged, both true of a sandbox that failed",
+}
+"""Drawn mutations that are not caught, and why."""
+
+
+@dataclass(frozen=True)
+class TrialCase:
+    """One trial of the proof."""
+
+    kind: Kind
+    name: str
+    seed: int = 0
+    states: bool = True
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    case: TrialCase
+    caught_by: tuple[str, ...]
+    """Checks that broke, by facts alone."""
+    sentence: str = ""
+    snapshot: bool = False
+    """It differs from the kept wordings of the right tool."""
+    applied: bool = True
+    """The mutation did something at least once."""
+
+
+def cases(kinds: tuple[Kind, ...], keyword: Any = lambda name: True) -> Iterator[TrialCase]:
+    """Yield the trials of these kinds whose name matches."""
+    names: dict[Kind, Any] = {
+        "right tool": [*RIGHT_TOOLS, OWN],
+        "named": MISTAKES,
+        "change": CHANGES,
+        "planted": PLANTED,
+        "drawn": _drawn(),
+    }
+    for kind in kinds:
+        for name in names[kind]:
+            if keyword(name):
+                seeds = range(SEEDS) if kind == "right tool" else (0,)
+                yield from (TrialCase(kind, name, seed) for seed in seeds)
+                if kind == "right tool" and name != OWN:
+                    yield TrialCase(kind, name, states=False)
+
+
+OWN = "own tool"
+
+
+class OwnTool(SandboxFusionTool):
+    """Our own tool with the config of the proof's tools."""
+
+    def __init__(self, config: dict[str, Any], tool_schema: Any = None) -> None:
+        known = {key: value for key, value in config.items() if key != "states_outcomes"}
+        super().__init__({**known, "limiter": "local", "languages": ["cpp", "go"]}, tool_schema)
+
+
+@cache
+def _drawn() -> dict[str, Any]:
+    return {one.name: one for one in drawn()}
+
+
+@cache
+def _accepted(tool: Any, states: bool) -> dict[str, list[str]]:
+    return wording_table(VirtualStage().play(make_plan(0), lambda: ToolClient(tool, states_outcomes=states)))
+
+
+def judged(case: TrialCase) -> TrialRow:
+    """Play one trial, in any process."""
+    tool: Any
+    match case.kind:
+        case "right tool":
+            tool = OwnTool if case.name == OWN else RIGHT_TOOLS[case.name]
+        case "named":
+            tool = MISTAKES[case.name].tool
+        case "change":
+            tool = OwnTool
+        case "planted":
+            tool = PLANTED[case.name]
+        case "drawn":
+            tool = _drawn()[case.name].tool
+    right = tool if case.kind == "right tool" else OwnTool if case.kind == "change" else GoodTool
+    accepted = _accepted(right, case.states)
+    with CHANGES[case.name].applied() if case.kind == "change" else nullcontext():
+        record = VirtualStage().play(make_plan(case.seed), lambda: ToolClient(tool, states_outcomes=case.states))
+    verdicts = [one for one in judge_record(record, accepted) if one.state == "broken"]
+    facts = [one for one in verdicts if one.promise != "wordings_accepted"]
+    applied = case.kind != "drawn" or _drawn()[case.name].past.changed > 0
+    names = tuple(dict.fromkeys(one.promise for one in facts))
+    return TrialRow(case, names, facts[0].sentence if facts else "", len(facts) < len(verdicts), applied)
