@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from sfusion.harness.lab.facts.read import SHORTEST_CUT
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.readings import ReadCall, read_calls
 from sfusion.harness.lab.promises.story import Story
@@ -57,16 +58,19 @@ class CutsMarked(Promise):
 
     def checks(self, story: Story) -> Iterator[Verdict | None]:
         for one in read_calls(story):
-            if one.reading is None or not one.reading.cut:
+            if one.reading is None or one.truth is None or not one.reading.cut:
                 continue
+            if len(one.truth.stdout) + len(one.truth.stderr) < SHORTEST_CUT:
+                continue  # too short to be cut: it is wrong in another way
             found = next((wrong for wrong in one.reading.wrong if wrong.kind in _CUTS), None)
             if found is None:
                 yield None
             else:
-                yield self.broken_by(one.call, found.kind, **{"stream": found.stream, "told": 0, **found.details})
+                kind = "cut_silently" if found.kind == "changed" else found.kind
+                yield self.broken_by(one.call, kind, **{"stream": found.stream, "told": 0, **found.details})
 
 
-_CUTS = ("cut_silently", "cut_unnumbered", "cut_untrue")
+_CUTS = ("cut_silently", "cut_unnumbered", "cut_untrue", "changed")
 
 
 class StderrShown(Promise):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from sfusion.fakes.sandbox.spoil import ADDED, DECODE_ERROR
+from sfusion.harness.lab.facts.canary import tokens_in
 from sfusion.harness.lab.facts.read import SHORTEST_CUT, Reading, normal_wording, optional_streams, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.lab.journal import SHOWN, Event
@@ -77,6 +78,8 @@ def _reading(text: str, truth: ProgramTruth, longest: float) -> Reading | None:
         return Reading((), "", shown=_STREAMS)
     if longest < size < SHORTEST_CUT:
         return None
+    if not truth.failed and not any(word in text for word in tokens_in(truth.stderr) or [truth.stderr.strip()]):
+        truth = replace(truth, stderr="")  # a tool may keep the warnings of a program that succeeded to itself
     reading = read_text(text, truth, optional=optional_streams(truth))
     if reading.wrong and truth.stderr and all(wrong.kind.startswith("cut_") for wrong in reading.wrong):
         # A tool may cut both streams as one text.

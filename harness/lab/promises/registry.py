@@ -73,7 +73,15 @@ def judge_story(story: Story, promises: Iterable[Promise]) -> list[Verdict]:
     named = [_judged(promise, story) for promise in list(promises) or [read_promise("every_call_ends_once")]]
     names = {verdict.promise for verdict in named}
     others = [_judged(promise, story) for promise in _IMPLIED if promise.name not in names and _applies(promise, story)]
-    return [*named, *(verdict for verdict in others if verdict.state == "broken")]
+    verdicts = [*named, *(verdict for verdict in others if verdict.state == "broken")]
+    off = story.of_world("broken_off")
+    if not off or any(verdict.state == "broken" for verdict in verdicts):
+        return verdicts
+    made = len(story.made)
+    facts = {"after": off[0]["after"], "made": made, "planned": story.began.get("calls") or made}
+    return [
+        PROMISES[one.promise].model_construct().unknown("broken_off", **facts) if one.held else one for one in verdicts
+    ]
 
 
 def _applies(promise: Promise, story: Story) -> bool:
@@ -86,9 +94,6 @@ def _judged(promise: Promise, story: Story) -> Verdict:
     verdict = promise.judge(story)
     if stuck := story.of_world("stuck"):
         return verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
-    if verdict.held and (off := story.of_world("broken_off")):
-        made = len(story.made)
-        return promise.unknown("broken_off", after=off[0]["after"], made=made, planned=story.began.get("calls") or made)
     if promise.of_permits and story.foreign:
         return promise.not_applicable("not_our_limiter")
     if verdict.state == "broken" and (promise.name == "tool_never_raises" or not story.of_world("unobserved")):
