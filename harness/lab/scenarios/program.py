@@ -152,13 +152,13 @@ class ProgramPart(ScenarioPart):
         return None
 
 
-_PLAIN: Data = {"seconds": 0.5, "prints": "{call}\n"}
+_PLAIN: Data = {"seconds": 0.5}
 _TIMES = (0, 0.051, 0.503, 1.007, 2.511, {"uniform": [0.1, 1.5]})
 _HUNTED: dict[str, tuple[Data, ...]] = {
     "odd_programs": (
         {"exit": 1, "prints": ""},
         {"exit": 3, "prints": "half\n", "errors": "gave up\n"},
-        {"exit": -9, "prints": "so far {call}\n"},
+        {"exit": -9, "prints": "so far {canary}\n"},
         {"raises": "ValueError: {call}", "prints": "before\n"},
         {"raises": "ValueError: bad", "prints": ""},
         {"prints": ""},
@@ -166,28 +166,28 @@ _HUNTED: dict[str, tuple[Data, ...]] = {
         {"memory": 4000, "prints": "never\n", "raises": "MemoryError"},
         {"sandbox_error": "no space left on device"},
         {"repeated": True, "prints": "4\n"},
-        {"prints": "déjà vu 🚀 {call}\n"},
-        {"prints": "\x1b[31m{call}\x1b[0m\n", "errors": "\x1b[1mred\x1b[0m\n"},
+        {"prints": "déjà vu 🚀 {canary}\n"},
+        {"prints": "\x1b[31m{canary}\x1b[0m\n", "errors": "\x1b[1mred\x1b[0m\n"},
         {"prints": "[DecodeError] 'utf-8' codec can't decode byte 0xff\n"},
     ),
     "long_programs": (
-        {"seconds": 3600, "early": "step 1 of {call}\n"},
-        {"seconds": 3600, "timeout": 900, "early": "begun {call}\n"},
+        {"seconds": 3600, "early": "step 1 of {canary}\n"},
+        {"seconds": 3600, "timeout": 900, "early": "begun {canary}\n"},
         {"seconds": 3600, "prints": ""},
-        {"seconds": {"uniform": [1, 20]}, "prints": "{call}\n"},
-        {"seconds": 6.971, "timeout": 8, "prints": "{call}\n"},
-        {"seconds": {"choice": [4.99, 5.0, 5.01]}, "prints": "{call}\n"},
+        {"seconds": {"uniform": [1, 20]}, "prints": "{canary}\n"},
+        {"seconds": 6.971, "timeout": 8, "prints": "{canary}\n"},
+        {"seconds": {"choice": [4.99, 5.0, 5.01]}, "prints": "{canary}\n"},
     ),
     "loud_programs": (
-        {"prints": "{call}{fill:5000}end\n"},
+        {"prints": "{canary}{fill:5000}end\n"},
         {"prints": "{fill:30000}\n"},
         {"prints": "{fill:262144}\n"},
-        {"prints": "x{call} " + "é" * 800 + "\n"},
-        {"prints": "{fill:30000}\n", "errors": "Traceback {call}\n", "exit": 1},
-        {"early": "{fill:400}\n", "prints": "{call}\n"},
+        {"prints": "x{canary} " + "é" * 800 + "\n"},
+        {"prints": "{fill:30000}\n", "errors": "Traceback {canary}\n", "exit": 1},
+        {"early": "{fill:400}\n", "prints": "{canary}\n"},
     ),
     "languages": (
-        {"language": "cpp", "prints": "{call}\n"},
+        {"language": "cpp", "prints": "{canary}\n"},
         {"language": "cpp", "compile_exit": 1, "compile_errors": "main.cpp:1:1: error: expected unqualified-id\n"},
         {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"},
     ),
