@@ -33,7 +33,16 @@ _MOST = 20_000_000
 
 def fill(text: str) -> str:
     """Replace each ``{fill:N}`` by N characters."""
-    return _FILL.sub(lambda found: "x" * _size(found), text) if "{fill:" in text else text
+    return _FILL.sub(lambda found: _filling(_size(found)), text) if "{fill:" in text else text
+
+
+def filling(size: int) -> str:
+    """Return numbers in letters: every piece of it is found only once. Programs that really run have this function."""
+    numbers = "".join(map("{:07x}-".format, range(size // 8 + 1)))
+    return numbers.translate(str.maketrans("0123456789abcdef", "bcdfghjklmnpqrst"))[:size]
+
+
+_filling = lru_cache(maxsize=8)(filling)
 
 
 def passed_on(text: str) -> str:

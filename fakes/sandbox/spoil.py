@@ -13,6 +13,8 @@ from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupy
 from sfusion.fakes.wire import Answer, dump_json
 
 DECODE_ERROR = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+ADDED = "y"
+"""The character that ``huge`` adds, which ``{fill:N}`` of a program has not."""
 _PLACEHOLDER = "\ufdd0sfusion-not-utf8\ufdd0"
 _NOT_UTF8 = b"\xff\xfe\xfa"
 
@@ -87,7 +89,7 @@ _CHANGES: dict[str, Callable[[str, int], str | None]] = {
     "lost": lambda text, size: "",
     "null": lambda text, size: None,
     "cut": lambda text, size: text[:size],
-    "huge": lambda text, size: text + "x" * size,
+    "huge": lambda text, size: text + ADDED * size,
     "not_utf8": lambda text, size: text + _PLACEHOLDER,
     "decode_error": lambda text, size: DECODE_ERROR,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ TRACEBACK = "Traceback (most recent call last):\n"
 WARNING = "{warning}\n"
 REPEATED = "repeated"
 """The name of every call of repeated code."""
+_RUN = re.compile(r"(.)\1{63,}", re.DOTALL)
 _STREAMS = ("stdout", "stderr")
 _PIECE = 40
 """Characters of the shortest part of a stream that is worth a reference."""
@@ -44,46 +45,51 @@ def truth_of(intent: dict[str, Any], call: str, *, whole: bool = False) -> Progr
 
 
 Pieces = list[str | list[Any]]
-"""A long text: parts of the program's streams, ``[stream, start, end]``, and what else is in it."""
+"""A long text: parts of the program's streams, ``[stream, start, end]``, and what else is in it, where many of one
+character are ``[character, count]``."""
 
 
 def packed(text: str, truth: ProgramTruth) -> Pieces | None:
     """Return the pieces of a text, so that a journal holds all of it; None if too much of it is not the program's."""
-    spans = sorted((at, name, start, end) for name in _STREAMS for at, start, end in _found(getattr(truth, name), text))
     pieces: Pieces = []
-    done = 0
-    for at, name, start, end in spans:
-        if at >= done:
-            pieces += [text[done:at], [name, start, end]]
-            done = at + end - start
-    pieces.append(text[done:])
-    literals = sum(len(one) for one in pieces if isinstance(one, str))
-    return [one for one in pieces if one] if literals <= _LONGEST_KEPT else None
+    at = begun = literal = 0
+    while at < len(text):
+        piece, size = _piece(text, at, truth)
+        if piece is None:
+            at, literal = at + 1, literal + 1
+            if literal > _LONGEST_KEPT:
+                return None
+        else:
+            pieces += [text[begun:at], piece]
+            at = begun = at + size
+    return [one for one in (*pieces, text[begun:]) if one]
+
+
+def _piece(text: str, at: int, truth: ProgramTruth) -> tuple[list[Any] | None, int]:
+    """Return the piece that begins at this place of a text, and its length."""
+    if (run := _RUN.match(text, at)) is not None:
+        return [run[1], len(run[0])], len(run[0])
+    for name in _STREAMS:
+        stream = getattr(truth, name)
+        start = stream.find(text[at : at + _PIECE]) if len(text) - at >= _PIECE else -1
+        if start >= 0:
+            size, most = _PIECE, min(len(stream) - start, len(text) - at)
+            while size < most:
+                middle = (size + most + 1) // 2
+                same = stream[start : start + middle] == text[at : at + middle]
+                size, most = (middle, most) if same else (size, middle - 1)
+            return [name, start, start + size], size
+    return None, 0
 
 
 def unpacked(pieces: Pieces, truth: ProgramTruth) -> str:
-    return "".join(one if isinstance(one, str) else getattr(truth, one[0])[one[1] : one[2]] for one in pieces)
-
-
-def _found(stream: str, text: str) -> Iterator[tuple[int, int, int]]:
-    """Yield where the beginning and the end of a stream are in a text: there, and from where to where in the stream."""
-    head = _longest(len(stream), lambda size: stream[:size] in text)
-    at = text.index(stream[:head])
-    if head >= _PIECE:
-        yield at, 0, head
-    rest = text[at + head :]
-    tail = _longest(len(stream) - head, lambda size: stream[len(stream) - size :] in rest)
-    if tail >= _PIECE:
-        yield text.rindex(stream[-tail:]), len(stream) - tail, len(stream)
-
-
-def _longest(most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest size that fits, if every smaller one does too."""
-    low = 0
-    while low < most:
-        middle = (low + most + 1) // 2
-        low, most = (middle, most) if fits(middle) else (low, middle - 1)
-    return low
+    found = []
+    for one in pieces:
+        if isinstance(one, str):
+            found.append(one)
+        else:
+            found.append(one[0] * one[1] if len(one) == 2 else getattr(truth, one[0])[one[1] : one[2]])
+    return "".join(found)
 
 
 def named(text: str, name: str) -> str:

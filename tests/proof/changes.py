@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from sfusion_tools import runner as runner_module
 from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
@@ -24,6 +26,7 @@ from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy
 from sfusion_tools.sandbox.text import model_text
 from sfusion_tools.sandbox.tool import SandboxFusionTool
+from tests.own_bugs.bugs import BUGS
 
 Replace = Callable[[Any, str, Any], None]
 """Replaces an attribute of a class or module until the change is taken back."""
@@ -124,7 +127,7 @@ def keeps_permits_after_an_answer(replace: Replace) -> None:
     replace(Permit, "__aexit__", late)
 
 
-@change("throughput_at_least", "full-width")
+@change("throughput_at_least", "full-width", also=("metrics_are_true",))
 def wastes_permits(replace: Replace) -> None:
     """A permit lies idle for ten seconds before it is used."""
     real = Permit.__aenter__
@@ -252,7 +255,11 @@ def waits_forty_times_as_long(replace: Replace) -> None:
     replace(SandboxClient, "_send", patient)
 
 
-@change("no_duplicate_execution", "executed-then-504", also=("attempts_per_call", "infra_never_scored", "outcomes"))
+@change(
+    "no_duplicate_execution",
+    "executed-then-504",
+    also=("attempts_per_call", "infra_never_scored", "metrics_are_true", "outcomes"),
+)
 def believes_that_nothing_ran(replace: Replace) -> None:
     """Every failed attempt counts as one whose program did not run."""
     replace(client_module, "may_have_run", lambda status: False)
@@ -317,7 +324,7 @@ def scores_outages(replace: Replace) -> None:
     replace(SandboxFusionTool, "calc_reward", harsh)
 
 
-@change("refusals_told", "bad-arguments", also=("text_is_truthful",))
+@change("text_is_truthful", "bad-arguments")
 def says_nothing_about_refusals(replace: Replace) -> None:
     """A call with bad arguments gets an empty text."""
 
@@ -354,6 +361,25 @@ def shows_everything(replace: Replace) -> None:
 def tells_verl_nothing(replace: Replace) -> None:
     """The outcome is not left where verl's trainer finds it."""
     replace(tool_module, "count_call", lambda agent_data, metrics: None)
+
+
+def _from_own_bugs(name: str, about: str) -> None:
+    """Take over a bug of ``tests.own_bugs``."""
+    found = next(one for one in BUGS if one.name == name)
+
+    def make(replace: Replace) -> None:
+        patch = pytest.MonkeyPatch()
+        patch.setattr = replace  # type: ignore[method-assign, assignment]
+        found.put(patch)
+
+    make.__name__, make.__doc__ = name, about
+    change(found.promise, found.scenario)(make)
+
+
+_from_own_bugs("memory_field_misspelt", "memory_limit_mb is sent, which the server does not know.")
+_from_own_bugs("waited_time_not_counted", "The metrics say that no call waited for a permit.")
+_from_own_bugs("instances_leaked", "An instance that is released is kept.")
+_from_own_bugs("bucket_gives_one_too_many", "One request too many starts per second.")
 
 
 # -- rollout --

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from sfusion.harness.lab.facts.read import SHORTEST_CUT
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.readings import ReadCall, read_calls
 from sfusion.harness.lab.promises.story import Story
@@ -57,13 +58,19 @@ class CutsMarked(Promise):
 
     def checks(self, story: Story) -> Iterator[Verdict | None]:
         for one in read_calls(story):
-            if one.reading is None or not one.reading.cut:
+            if one.reading is None or one.truth is None or not one.reading.cut:
                 continue
-            found = next((wrong for wrong in one.reading.wrong if wrong.kind in self.sentences), None)
+            if len(one.truth.stdout) + len(one.truth.stderr) < SHORTEST_CUT:
+                continue  # too short to be cut: it is wrong in another way
+            found = next((wrong for wrong in one.reading.wrong if wrong.kind in _CUTS), None)
             if found is None:
                 yield None
             else:
-                yield self.broken_by(one.call, found.kind, **{"stream": found.stream, "told": 0, **found.details})
+                kind = "cut_silently" if found.kind == "changed" else found.kind
+                yield self.broken_by(one.call, kind, **{"stream": found.stream, "told": 0, **found.details})
+
+
+_CUTS = ("cut_silently", "cut_unnumbered", "cut_untrue", "changed")
 
 
 class StderrShown(Promise):
@@ -82,7 +89,9 @@ class StderrShown(Promise):
             if not one.truth.failed and "stderr" not in one.reading.shown:
                 continue  # a tool may keep the warnings of a program that succeeded to itself
             facts = {"wrote": one.truth.stderr.strip().splitlines()[-1][:60], "text": (one.text or "")[:60]}
-            yield self.broken_by(one.call, "not_shown", **facts) if misses(one, "stderr") else None
+            yield (
+                self.broken_by(one.call, "not_shown", **facts) if misses(one, "stderr", "missing", "changed") else None
+            )
 
 
 class PartialOutputKept(Promise):
@@ -102,7 +111,7 @@ class PartialOutputKept(Promise):
             yield self.broken_by(one.call, "dropped", **facts) if misses(one, "stdout") else None
 
 
-def misses(one: ReadCall, stream: str) -> bool:
-    """Does the text lack a whole stream that it should have?"""
+def misses(one: ReadCall, stream: str, *kinds: str) -> bool:
+    """Is something of these kinds wrong with a stream in the text? By default it is missing as a whole."""
     wrong = one.reading.wrong if one.reading is not None else ()
-    return any((found.kind, found.stream) == ("missing", stream) for found in wrong)
+    return any(found.stream == stream and found.kind in (kinds or ("missing",)) for found in wrong)

@@ -232,7 +232,6 @@ class NoPermitLeaked(Promise):
     of_permits = True
     sentences: ClassVar = {
         "not_finished": "the run did not finish",
-        "slow_link": "messages take too long for the lease, so that permits of healthy workers expire",
         "never_returned": "permit {permit} of {worker} was never returned",
         "some_never_returned": "a permit was never returned",
         "still_queued": "callers are still queued after the end",
@@ -246,8 +245,6 @@ class NoPermitLeaked(Promise):
             return self.unknown("limiter_unseen")
         if story.ended is None:
             return self.unknown("not_finished")
-        if story.began.get("slow_link"):
-            return self.unknown("slow_link")
         out: dict[str, Event] = {}
         lost: list[Event] = []
         for event in story.journal.events:
@@ -279,7 +276,7 @@ def _named(event: Event) -> dict[str, Any]:
 
 def _unexcused_expiries(story: Story) -> list[Event]:
     """Return expiries of permits whose worker was alive, running and connected."""
-    if story.began.get("loss") or story.of_world("limiter_died"):
+    if story.began.get("loss") or story.began.get("slow_link") or story.of_world("limiter_died"):
         return []
     excused = {one["worker"] for one in story.of_world("worker_died", "worker_paused", "cut_off")}
     return [one for one in story.limiter if one["event"] == "expired" and one["worker"] not in excused]

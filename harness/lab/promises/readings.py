@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
-from sfusion.fakes.sandbox.spoil import DECODE_ERROR
+from sfusion.fakes.sandbox.spoil import ADDED, DECODE_ERROR
+from sfusion.harness.lab.facts.canary import tokens_in
 from sfusion.harness.lab.facts.read import SHORTEST_CUT, Reading, normal_wording, optional_streams, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.lab.journal import SHOWN, Event
@@ -75,7 +76,17 @@ def _reading(text: str, truth: ProgramTruth, longest: float) -> Reading | None:
     size = len(truth.stdout) + len(truth.stderr)
     if text == truth.stdout + truth.stderr and not truth.failed:
         return Reading((), "", shown=_STREAMS)
-    return read_text(text, truth, optional=optional_streams(truth)) if size <= longest or size >= SHORTEST_CUT else None
+    if longest < size < SHORTEST_CUT:
+        return None
+    if not truth.failed and not any(word in text for word in tokens_in(truth.stderr) or [truth.stderr.strip()]):
+        truth = replace(truth, stderr="")  # a tool may keep the warnings of a program that succeeded to itself
+    reading = read_text(text, truth, optional=optional_streams(truth))
+    if reading.wrong and truth.stderr and all(wrong.kind.startswith("cut_") for wrong in reading.wrong):
+        # A tool may cut both streams as one text.
+        between = "" if truth.stdout.endswith("\n") or not truth.stdout else "\n"
+        joined = read_text(text, replace(truth, stdout=truth.stdout + between + truth.stderr, stderr=""))
+        return reading if joined.wrong else replace(joined, shown=_STREAMS)
+    return reading
 
 
 def _text(call: CallStory, returned: Event) -> str | None:
@@ -109,5 +120,5 @@ def _spoiled(text: str, fault: Event) -> str:
         case "cut":
             return text[: fault["size"]]
         case "huge":
-            return text + "x" * int(fault["size"])
+            return text + ADDED * int(fault["size"])
     return DECODE_ERROR

@@ -63,17 +63,33 @@ def _sentence(cls: type[Promise], problem: Any) -> str:
     return f"{key}: {message[:1].lower()}{message[1:]}, found {problem['input']!r}"
 
 
-def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
-    """Return the verdicts on a run, in the order of the promises; then those of promises that are always judged."""
-    return judge_story(Story(journal), promises)
+def judge(journal: Journal, promises: Iterable[Promise], *, states: bool = False) -> list[Verdict]:
+    """Return the verdicts on a run, in the order of the promises; then those on implied ones, if they are broken.
+
+    ``states``: on all of those that apply, whatever their state.
+    """
+    return judge_story(Story(journal), promises, states=states)
 
 
-def judge_story(story: Story, promises: Iterable[Promise]) -> list[Verdict]:
+def judge_story(story: Story, promises: Iterable[Promise], *, states: bool = False) -> list[Verdict]:
     """Return the verdicts on a journal that has been read already."""
     named = [_judged(promise, story) for promise in list(promises) or [read_promise("every_call_ends_once")]]
     names = {verdict.promise for verdict in named}
-    others = [_judged(promise, story) for promise in _IMPLIED if promise.name not in names and _applies(promise, story)]
-    return [*named, *(verdict for verdict in others if verdict.state == "broken")]
+    implied = (promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story))
+    others = [
+        verdict for verdict in (_judged(promise, story) for promise in implied) if states or verdict.state == "broken"
+    ]
+    off = story.of_world("broken_off")
+    if not off or any(verdict.state == "broken" for verdict in (*named, *others)):
+        return [*named, *others]
+    made = len(story.made)
+    facts = {"after": off[0]["after"], "made": made, "planned": story.began.get("calls") or made}
+    return [_broken_off(verdict, facts) for verdict in (*named, *others)]
+
+
+def _broken_off(verdict: Verdict, facts: dict[str, Any]) -> Verdict:
+    """Return unknown for what was held until the horizon."""
+    return PROMISES[verdict.promise].model_construct().unknown("broken_off", **facts) if verdict.held else verdict
 
 
 def _applies(promise: Promise, story: Story) -> bool:
@@ -86,9 +102,6 @@ def _judged(promise: Promise, story: Story) -> Verdict:
     verdict = promise.judge(story)
     if stuck := story.of_world("stuck"):
         return verdict if verdict.state == "broken" else promise.unknown("stuck", why=stuck[0]["text"])
-    if verdict.held and (off := story.of_world("broken_off")):
-        made = len(story.made)
-        return promise.unknown("broken_off", after=off[0]["after"], made=made, planned=story.began.get("calls") or made)
     if promise.of_permits and story.foreign:
         return promise.not_applicable("not_our_limiter")
     if verdict.state == "broken" and (promise.name == "tool_never_raises" or not story.of_world("unobserved")):

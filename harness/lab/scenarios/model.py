@@ -124,7 +124,7 @@ class Scenario(ScenarioPart):
     time_scale: Annotated[float, NotHunted("only for world ray")] = Field(
         1.0, gt=0, le=1, description="factor for the durations of load and events in world ray"
     )
-    promises: Annotated[list[PromisePart], NotHunted("follow from the rest of a case")] = Field(
+    promises: Annotated[list[PromisePart], NotHunted("follow from the rest of a case"), Reduced(kept=True)] = Field(
         [], description="what must hold beside what holds in every run; see `sfusion explain promises`"
     )
 

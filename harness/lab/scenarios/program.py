@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from inspect import getsource
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
@@ -13,7 +14,7 @@ from pydantic import Field, field_validator
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer, uniform
 from sfusion.fakes.fields import Drawn, NotHunted
-from sfusion.fakes.sandbox.program import check_fill, fill, filled_length
+from sfusion.fakes.sandbox.program import check_fill, fill, filled_length, filling
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.lab.programs import PRINTS, REPEATED, TRACEBACK, WARNING, kept, named
 from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
@@ -95,7 +96,7 @@ class ProgramPart(ScenarioPart):
         text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items() if value)
         comment = "//" if self.language in _SLASHES else "#"
         prints, early, errors = (fill(texts[key]) for key in _TEXTS)
-        body = self.code or (self._python_source(seconds, early, prints, errors, ends["raises"]) if self.real else "")
+        body = self.code or (self._python_source(seconds, texts, ends["raises"]) if self.real else "")
         if self.repeated:  # several repeated programs are told apart
             name = f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
         code = f"{comment} sfusion:call={name} {text}".rstrip() + "\n" + body
@@ -109,19 +110,22 @@ class ProgramPart(ScenarioPart):
         mark = name if self.repeated else None
         return PreparedCall(call, mark, arguments, seconds, prints, early, errors, self, given)
 
-    def _python_source(self, seconds: float, early: str, prints: str, errors: str, raises: str) -> str:
+    def _python_source(self, seconds: float, texts: dict[str, str], raises: str) -> str:
         """Return the code: early output, memory, time, output, then how it ends."""
+        prints, early, errors = (_expression(texts[key]) for key in _TEXTS)
         lines = ["import builtins, os, sys, time"]
+        if "filling(" in prints + early + errors:
+            lines.append(getsource(filling))
         if early:
-            lines += [f"sys.stdout.write({_literal(early)})", "sys.stdout.flush()"]
+            lines += [f"sys.stdout.write({early})", "sys.stdout.flush()"]
         if self.memory:
             lines.append(f"needed = bytearray({self.memory} << 20)")
         if seconds:
             lines.append(f"time.sleep({seconds!r})")
         if errors:
-            lines += [f"sys.stderr.write({_literal(errors)})", "sys.stderr.flush()"]
+            lines += [f"sys.stderr.write({errors})", "sys.stderr.flush()"]
         if prints:
-            lines += [f"sys.stdout.write({_literal(prints)})", "sys.stdout.flush()"]
+            lines += [f"sys.stdout.write({prints})", "sys.stdout.flush()"]
         if raises:
             name, _, words = raises.partition(": ")
             # An unknown exception is defined on the spot: what counts is the last line of the traceback.
@@ -148,13 +152,13 @@ class ProgramPart(ScenarioPart):
         return None
 
 
-_PLAIN: Data = {"seconds": 0.5, "prints": "{call}\n"}
+_PLAIN: Data = {"seconds": 0.5}
 _TIMES = (0, 0.051, 0.503, 1.007, 2.511, {"uniform": [0.1, 1.5]})
 _HUNTED: dict[str, tuple[Data, ...]] = {
     "odd_programs": (
         {"exit": 1, "prints": ""},
         {"exit": 3, "prints": "half\n", "errors": "gave up\n"},
-        {"exit": -9, "prints": "so far {call}\n"},
+        {"exit": -9, "prints": "so far {canary}\n"},
         {"raises": "ValueError: {call}", "prints": "before\n"},
         {"raises": "ValueError: bad", "prints": ""},
         {"prints": ""},
@@ -162,28 +166,28 @@ _HUNTED: dict[str, tuple[Data, ...]] = {
         {"memory": 4000, "prints": "never\n", "raises": "MemoryError"},
         {"sandbox_error": "no space left on device"},
         {"repeated": True, "prints": "4\n"},
-        {"prints": "déjà vu 🚀 {call}\n"},
-        {"prints": "\x1b[31m{call}\x1b[0m\n", "errors": "\x1b[1mred\x1b[0m\n"},
+        {"prints": "déjà vu 🚀 {canary}\n"},
+        {"prints": "\x1b[31m{canary}\x1b[0m\n", "errors": "\x1b[1mred\x1b[0m\n"},
         {"prints": "[DecodeError] 'utf-8' codec can't decode byte 0xff\n"},
     ),
     "long_programs": (
-        {"seconds": 3600, "early": "step 1 of {call}\n"},
-        {"seconds": 3600, "timeout": 900, "early": "begun {call}\n"},
+        {"seconds": 3600, "early": "step 1 of {canary}\n"},
+        {"seconds": 3600, "timeout": 900, "early": "begun {canary}\n"},
         {"seconds": 3600, "prints": ""},
-        {"seconds": {"uniform": [1, 20]}, "prints": "{call}\n"},
-        {"seconds": 6.971, "timeout": 8, "prints": "{call}\n"},
-        {"seconds": {"choice": [4.99, 5.0, 5.01]}, "prints": "{call}\n"},
+        {"seconds": {"uniform": [1, 20]}, "prints": "{canary}\n"},
+        {"seconds": 6.971, "timeout": 8, "prints": "{canary}\n"},
+        {"seconds": {"choice": [4.99, 5.0, 5.01]}, "prints": "{canary}\n"},
     ),
     "loud_programs": (
-        {"prints": "{call}{fill:5000}end\n"},
+        {"prints": "{canary}{fill:5000}end\n"},
         {"prints": "{fill:30000}\n"},
         {"prints": "{fill:262144}\n"},
-        {"prints": "x{call} " + "é" * 800 + "\n"},
-        {"prints": "{fill:30000}\n", "errors": "Traceback {call}\n", "exit": 1},
-        {"early": "{fill:400}\n", "prints": "{call}\n"},
+        {"prints": "x{canary} " + "é" * 800 + "\n"},
+        {"prints": "{fill:30000}\n", "errors": "Traceback {canary}\n", "exit": 1},
+        {"early": "{fill:400}\n", "prints": "{canary}\n"},
     ),
     "languages": (
-        {"language": "cpp", "prints": "{call}\n"},
+        {"language": "cpp", "prints": "{canary}\n"},
         {"language": "cpp", "compile_exit": 1, "compile_errors": "main.cpp:1:1: error: expected unqualified-id\n"},
         {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"},
     ),
@@ -276,7 +280,6 @@ class PreparedCall:
 
 _HINTS = ("exit", "raises", "memory", "sandbox_error", "compile_exit", "compile_errors")
 _MOST_PRINTED = 1_000_000_000
-_LONG_RUN = re.compile(r"(.)\1{63,}", re.DOTALL)
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
                       "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
 
@@ -285,15 +288,8 @@ def _hint(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else str(value)
 
 
-def _literal(text: str) -> str:
-    """Return a Python expression for a text, with long runs of one character kept short."""
-    parts: list[str] = []
-    at = 0
-    for run in _LONG_RUN.finditer(text):
-        if run.start() > at:
-            parts.append(repr(text[at : run.start()]))
-        parts.append(f"{run[1]!r} * {len(run[0])}")
-        at = run.end()
-    if at < len(text):
-        parts.append(repr(text[at:]))
-    return " + ".join(parts) or "''"
+def _expression(text: str) -> str:
+    """Return a Python expression for a text, with ``{fill:N}`` kept short; empty for an empty one."""
+    parts = re.split(r"\{fill:([0-9]+)\}", text)
+    found = [f"filling({one})" if place % 2 else repr(one) for place, one in enumerate(parts) if one]
+    return " + ".join(found)

@@ -35,7 +35,7 @@ TOOL_KEYS: dict[str, Drawn | NotHunted] = {
     "retry_may_have_run": Drawn(False, when="retries", share=0.4),
     "headers": Drawn({"Authorization": "Bearer canary-7f3a9c"}, when="headers"),
     "default_timeout": _set(2.0, 5.0, 10.0),
-    "max_timeout": _set(3.0, 8.0),
+    "max_timeout": _set(30.0, 45.0),
     "transport_margin": _set(1.013, 2.027),
     "permit_lease": _set(1.0, 3.0, 5.0),
     "adaptive_rate_limit": _set(True),

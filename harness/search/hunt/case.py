@@ -162,7 +162,7 @@ def _judged(result: RunResult, scenario: Scenario) -> RunResult:
     if result.error:
         return result
     try:
-        return replace(result, verdicts=judge(result.journal, scenario.promises))
+        return replace(result, verdicts=judge(result.journal, scenario.promises, states=True))
     except Exception as problem:
         return replace(result, verdicts=[], error=_sentence(problem), error_how=_how(problem))
 

@@ -39,6 +39,7 @@ from sfusion.harness.search.hunt.generate import valid
 from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
 from sfusion.harness.search.hunt.telling import HuntReporter, render_hunt
 from sfusion.harness.search.shrink import Budget, Reproduces, shrink
+from sfusion.harness.search.shrink.recorded import with_promise
 from sfusion.harness.trial.shapes.as_tool import tools_of
 from sfusion_tools.wording import counted
 
@@ -144,7 +145,7 @@ def _starts(names: Sequence[str], trust: bool) -> list[Start]:
         kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
         data = {key: value for key, value in task.scenario.written.items() if key not in kept}
         if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
-            starts.append(Start(data, tuple(task.scenario.written["promises"])))
+            starts.append(Start(data, tuple(task.scenario.written.get("promises", ()))))
     if not starts:
         raise BadOption(
             "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"
@@ -159,7 +160,8 @@ def _write_run(one: Found, tools: Entries | None, options: HuntOptions) -> Path 
     failure = one.finding
     scenario = scenario_of(one.case, tools)
     # A case may show several findings, and each is shrunk to a run of its own.
-    scenario = scenario.changed(scenario=f"{scenario.scenario}-{failure.promise.replace('_', '-')}")
+    name = f"{scenario.scenario}-{failure.promise.replace('_', '-')}"
+    scenario = with_promise(scenario, failure).changed(scenario=name)
     if options.shrink and failure.promise != LOGGED and failure != HANG:  # a hang takes a minute each time
         same = Reproduces(scenario, failure, run=run_bounded)
         if same(scenario):

@@ -64,11 +64,17 @@ def failure_to_shrink(task: Task, promise: str | None = None) -> tuple[RunResult
     return result, wanted[0]
 
 
+def with_promise(scenario: Scenario, failure: Failure) -> Scenario:
+    """Return the scenario with no other promise than the one that a failure breaks."""
+    if failure.promise not in PROMISES:
+        return scenario
+    named = [made for made in scenario.plain.get("promises", []) if failure.promise in (made, *made)]
+    return scenario.changed(promises=named or [failure.promise])
+
+
 def shrunk_file(scenario: Scenario, failure: Failure) -> str:
     """Return the text of the file for a shrunk scenario: with its promise, and a comment of what happens."""
-    if failure.promise in PROMISES:
-        named = [made for made in scenario.plain["promises"] if failure.promise in (made, *made)]
-        scenario = scenario.changed(promises=named or [failure.promise])
+    scenario = with_promise(scenario, failure)
     result = run_one(Task(scenario, "sim", trusted=True))
     return scenario_file(scenario.changed(about=f"Shrunk from {scenario.title}."), tell(result, failure))
 
@@ -93,7 +99,7 @@ def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None
     if not broken and run.is_dir():  # it is mended; the recording says what it was
         broken = [one.promise for one in read_run(run)[2] if one.state == "broken"]
     data, stated = task.scenario.plain, [made.name for made in task.scenario.promises]
-    data["promises"] += [one for one in dict.fromkeys(broken) if one not in stated]
+    data["promises"] = [*data.get("promises", []), *(one for one in dict.fromkeys(broken) if one not in stated)]
     data["scenario"] = name or _name(task.scenario.scenario, (broken or stated)[0])
     comment = tell(result, found[0]) if found else [f"Broke {', '.join(broken)}."] if broken else []
     data["about"] = comment[0] if comment else data["about"]

@@ -145,7 +145,7 @@ async def test_hang_with_seconds_closes_without_an_answer() -> None:
     [
         ("null", b'"stdout":null'),
         ("cut", b'"stdout":"hello\\n01234"'),
-        ("huge", b'"stdout":"hello\\n0123456789xxxxxxxxxxx'),
+        ("huge", b'"stdout":"hello\\n0123456789yyyyyyyyyyy'),
         ("not_utf8", b'"stdout":"hello\\n0123456789\xff\xfe\xfa"'),
         ("decode_error", b"\"stdout\":\"[DecodeError] 'utf-8' codec can't decode byte 0xff"),
     ],

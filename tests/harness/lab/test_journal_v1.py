@@ -30,34 +30,29 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_file_is_of_version_1_and_today_s_run_differs_only_by_version_and_problem() -> None:
-    lines = [json.loads(line) for line in JOURNAL.read_text().splitlines()]
-    assert lines[0].pop("journal") == 1
-    (result,) = run_scenario(SCENARIO.read_text())
-    header = dict(result.journal.header)
-    assert header.pop("journal") == VERSION == 2
-    assert {**header, "sfusion": None} == {**lines[0], "sfusion": None}
-    today = [{key: value for key, value in event.items() if key != "problem"} for event in result.journal.events]
-    assert today == lines[1:]
-    assert Counter(event.get("problem") for event in result.journal.events)["code is missing"] == 2
+ADDED = ("asks", "longest_text", "lease", "intent", "asked", "sent", "attempts", "exit", "pieces", "text", "chars")
+"""What journals tell more of, or otherwise, since then."""
 
 
 def test_it_is_read_as_a_journal_of_today() -> None:
+    assert json.loads(JOURNAL.read_text().splitlines()[0])["journal"] == 1
     (result,) = run_scenario(SCENARIO.read_text())
     recorded = Journal.read(JOURNAL)
-    assert recorded.events == result.journal.events
-    assert recorded.header["journal"] == VERSION
+    today = [one for one in result.journal.events if one["event"] != "looked_inside"]
+    then, now = (
+        [{key: one[key] for key in one.keys() - ADDED} for one in events] for events in (recorded.events, today)
+    )
+    assert then == now
+    assert recorded.header["journal"] == VERSION == 2
+    assert Counter(event.get("problem") for event in recorded.events)["code is missing"] == 2
 
 
-def test_replay_and_compare_find_no_difference(run: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["replay", str(run)])
-    assert (done.exit_code, "the same journal" in done.output) == (0, True), done.output
+def test_compare_finds_the_same_calls(run: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     assert CliRunner().invoke(app, ["run", str(SCENARIO), "--out", str(new), "--history", "0"]).exit_code == 0
     done = CliRunner().invoke(app, ["compare", str(run), str(new / "some-of-everything")])
     assert done.exit_code == 0, done.output
     assert "every call ended as before" in done.output
-    assert "line" not in done.output  # the first one that differs
 
 
 def test_look_and_learn_find_the_same_calls_as_in_a_journal_of_today(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ class ReusesDeadConnections(GoodTool):
 # -- what is sent --
 
 
-@mistake("outcomes", "old-image")
+@mistake("sent_as_asked", "old-image", also=("outcomes", "text_is_truthful"))
 class SendsStdin(GoodTool):
     """Sends the text None as stdin."""
 
@@ -190,7 +190,7 @@ class SendsStdin(GoodTool):
         return {**super().body(request), "stdin": "None"}
 
 
-@mistake("text_is_truthful", "rotten-compile", also=(*TAKEN_FOR_OUTPUT, "stderr_shown"))
+@mistake("text_is_truthful", "rotten-compile", also=(*TAKEN_FOR_OUTPUT, "sent_as_asked", "stderr_shown"))
 class ForgetsTheLanguage(GoodTool):
     """Whatever the model writes is run as Python."""
 
@@ -201,7 +201,12 @@ class ForgetsTheLanguage(GoodTool):
 # -- how an answer is read --
 
 
-@mistake("text_is_truthful", "patient-429", also=("retry_after_honoured", "retries_spread"))
+@mistake(
+    "text_is_truthful",
+    "patient-429",
+    also=("infra_never_scored", "retry_after_honoured", "retries_spread"),
+    unstated="outcomes",
+)
 class ThrottledIsSuccess(GoodTool):
     """A 429 is taken for the answer, and its body for the output."""
 
@@ -226,7 +231,7 @@ class BrokenJsonIsEmptyOutput(GoodTool):
         return PeerResult("ok") if status == 200 and result.outcome == "bad_response" else result
 
 
-@mistake("text_is_truthful", "html-instead-of-json", also=TAKEN_FOR_OUTPUT)
+@mistake("text_is_truthful", "html-instead-of-json", also=TAKEN_FOR_OUTPUT, unstated="infra_never_scored")
 class AnyBodyIsOutput(GoodTool):
     """A body that is not JSON is shown as the output of the program."""
 
@@ -287,7 +292,7 @@ class RetriesEmptyOutput(GoodTool):
         return result
 
 
-@mistake("text_is_truthful", "success-without-result", also=("infra_never_scored", "outcomes"))
+@mistake("text_is_truthful", "success-without-result", also=("outcomes",), unstated="infra_never_scored")
 class AnyStatusBelow300(GoodTool):
     """202 Accepted is taken for a result, and its body for the output."""
 

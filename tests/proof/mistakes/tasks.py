@@ -32,7 +32,9 @@ class CancelledCallGoesOn(GoodTool):
         return await asyncio.shield(super().run(request))
 
 
-@mistake("text_is_truthful", "single-node", also=("answers_are_own", "connections_reused", "outcomes"))
+@mistake(
+    "text_is_truthful", "single-node", also=("answers_are_own", "connections_reused", "infra_never_scored", "outcomes")
+)
 class ForgetsToAwait(GoodTool):
     """The request is made in a task that nobody awaits, and the model reads an empty text."""
 
@@ -62,7 +64,10 @@ class BlocksTheLoop(GoodTool):
 @mistake(
     "answers_are_own",
     "single-node",
-    also=("attempts_per_call", "no_duplicate_execution", "outcomes", "text_is_truthful"),
+    also=(
+        *("attempts_per_call", "infra_never_scored", "no_duplicate_execution", "only_transient_retried", "outcomes"),
+        *("sent_as_asked", "text_is_truthful"),
+    ),
 )
 class StateOnTheTool(GoodTool):
     """The request is kept on the tool, where the next call overwrites it while this one waits."""
@@ -89,7 +94,7 @@ class AnswersOfAnotherCall(GoodTool):
         return given
 
 
-@mistake("answers_are_own", "single-node", also=("outcomes", "text_is_truthful"))
+@mistake("answers_are_own", "single-node", also=("infra_never_scored", "outcomes", "text_is_truthful"))
 class ServesFromACache(GoodTool):
     """Code that looks the same, apart from comments, gets the answer of an earlier call."""
 
@@ -101,3 +106,10 @@ class ServesFromACache(GoodTool):
         if key not in self.answers:
             self.answers[key] = await super().run(request)
         return self.answers[key]
+
+
+@mistake("instances_released", "single-node")
+class KeepsEveryInstance(GoodTool):
+    """What a trajectory left is never dropped, so that a long training runs out of memory."""
+
+    async def release(self, instance_id: str, **kwargs: Any) -> None: ...

@@ -24,7 +24,9 @@ class SwallowsExceptions(GoodTool):
         return super().text(result) if result.outcome in PROGRAMS else ""
 
 
-@mistake("text_is_truthful", "bound-to-loopback", also=TAKEN_FOR_OUTPUT)
+@mistake(
+    "text_is_truthful", "bound-to-loopback", also=(*TAKEN_FOR_OUTPUT, "answers_are_own"), unstated="infra_never_scored"
+)
 class ExceptionIsOutput(GoodTool):
     """The text of an exception is returned as the output of a program that succeeded."""
 
@@ -35,7 +37,7 @@ class ExceptionIsOutput(GoodTool):
         return result
 
 
-@mistake("refusals_told", "bad-arguments", also=("text_is_truthful",))
+@mistake("text_is_truthful", "bad-arguments")
 class RefusalIsNotTold(GoodTool):
     """A call with bad arguments gets an empty text."""
 
@@ -43,7 +45,7 @@ class RefusalIsNotTold(GoodTool):
         return "" if result.outcome == "bad_arguments" else super().text(result)
 
 
-@mistake("text_is_truthful", "bad-arguments", also=("outcomes", "refusals_told"))
+@mistake("text_is_truthful", "bad-arguments", also=("outcomes",))
 class SendsAnything(GoodTool):
     """Whatever the model sends is turned into code."""
 
@@ -213,3 +215,12 @@ class OutputHidesTheExitCode(GoodTool):
 
     def remark(self, result: PeerResult) -> str:
         return "" if result.outcome == "program_error" and result.stdout else super().remark(result)
+
+
+@mistake("metrics_are_true", "rotten-exit", unstated=None)
+class ReportsExitCodeOne(GoodTool):
+    """Every program that fails is reported with the exit code 1."""
+
+    def metrics(self, result: PeerResult) -> Any:
+        found = super().metrics(result)
+        return {**found, "return_code": 1} if found and result.outcome == "program_error" else found

@@ -30,7 +30,6 @@ def test_every_promise_is_held_when_nothing_is_broken() -> None:
         "only_transient_retried",
         "retries_spread",
         "no_permit_while_backing_off",
-        "refusals_told",
         "output_bounded",
         "cuts_marked",
         "stderr_shown",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sfusion.fakes.sandbox.program import filling
 from sfusion.harness.lab.worlds import sim
 from sfusion_tools import runner as runner_module
 from sfusion_tools.outcome import Outcome
@@ -24,9 +25,10 @@ def test_text_is_truthful(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "'no stdout here'" in broken["text_is_truthful"].sentence
 
 
-def test_text_is_truthful_when_the_sandbox_loses_output() -> None:
-    lossy = scene(sandbox={"faults": [{"every": 5, "what": {"output": "lost"}}]})
-    assert set(broken_in(lossy)) == {"text_is_truthful"}
+@pytest.mark.parametrize("what", ["lost", "null", "cut", "huge", "decode_error"])
+def test_text_is_truthful_to_what_the_sandbox_says_of_an_output(what: str) -> None:
+    spoiled = scene(sandbox={"faults": [{"every": 5, "what": {"output": {"what": what, "size": 3}}}]})
+    assert not broken_in(spoiled)
 
 
 def test_partial_output_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,8 +74,9 @@ def test_no_secret_leaked_beyond_the_recorded_part_of_a_long_text(monkeypatch: p
 def test_text_is_truthful_for_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     long = scene(load={"calls": 4, "program": {"prints": "{call} {fill:1000}\n"}})
     assert not broken_in(long)
-    monkeypatch.setattr(runner_module, "model_text", lambda *args, **options: "x" * 1001)
-    assert set(broken_in(long)) == {"text_is_truthful"}
+    for other, promise in (("y" * 1001, "text_is_truthful"), (filling(1000), "cuts_marked")):
+        monkeypatch.setattr(runner_module, "model_text", lambda *args, text=other, **options: text)
+        assert set(broken_in(long)) == {promise}
 
 
 def test_infra_never_scored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,31 +90,61 @@ def test_infra_never_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "call c0003" in broken["infra_never_scored"].sentence
 
 
-def test_refusals_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("end", "said", "why"),
+    [
+        (Outcome.BAD_ARGUMENTS, "", "the call was refused, but the tool message is empty"),
+        (Outcome.BAD_ARGUMENTS, "finito", "the text is the same where a call was refused"),
+        (Outcome.SANDBOX_ERROR, "finito", "the text is the same where a call got no result"),
+        (Outcome.PROGRAM_TIMEOUT, "finito", "the text is the same where a call timed out"),
+    ],
+)
+def test_text_is_truthful_about_how_calls_end(
+    end: Outcome, said: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = runner_module.model_text
 
-    def silent(result: Any, *args: Any, **options: Any) -> str:
-        return "ok" if result.outcome is Outcome.BAD_ARGUMENTS else real(result, *args, **options)
+    def terse(result: Any, *args: Any, **options: Any) -> str:
+        silent = result.outcome is Outcome.OK and not result.stdout
+        return said if result.outcome is end else "finito" if silent else real(result, *args, **options)
 
-    wrong = scene(load={"calls": 8, "program": [{"arguments": {"cod": "1"}}, {"prints": "{call}\n", "seconds": "1s"}]})
-    assert verdicts(sim.run(wrong))["refusals_told"].held
-    monkeypatch.setattr(runner_module, "model_text", silent)
-    broken = broken_in(wrong)
-    assert set(broken) - {"outcomes"} == {"refusals_told", "text_is_truthful"}
-    assert "was refused (bad arguments), but the tool message does not say so: 'ok'" in broken["refusals_told"].sentence
+    programs = [
+        {"arguments": {"cod": "1"}},
+        {"prints": ""},
+        {"seconds": "1h"},
+        {"sandbox_error": "full"},
+        {"prints": "4"},
+    ]
+    ends = scene(tools={"default_timeout": 2}, load={"calls": 40, "concurrency": 3, "program": programs})
+    assert verdicts(sim.run(ends))["text_is_truthful"].held
+    monkeypatch.setattr(runner_module, "model_text", terse)
+    assert why in broken_in(ends)["text_is_truthful"].sentence
 
 
-def test_refusals_told_in_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_truthful_in_rollouts() -> None:
     turns = [
         {"malformed": "unknown_tool", "programs": [{"prints": "never"}]},
         {"sees": "no tool", "programs": [{"prints": "4\n"}]},
         {"say": "It is 4."},
     ]
-    refused = rollout_scene(rollouts={"count": 2, "turns": turns})
-    assert verdicts(sim.run(refused), rollouts=True)["refusals_told"].held
+    assert verdicts(sim.run(rollout_scene(rollouts={"count": 2, "turns": turns})), rollouts=True)[
+        "text_is_truthful"
+    ].held
     turns[1]["sees"] = "something else"
     found = broken_in(rollout_scene(rollouts={"count": 2, "turns": turns}))
-    assert "was to read 'something else' and did not" in found["refusals_told"].sentence
+    assert "was to read 'something else' and did not" in found["text_is_truthful"].sentence
+
+
+def test_text_is_truthful_about_exit_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = runner_module.model_text
+
+    def off_by_one(result: Any, *args: Any, **options: Any) -> str:
+        return real(result, *args, **options).replace("code 2", "code 3")
+
+    failing = scene(load={"calls": 12, "program": [{"prints": "", "exit": 2}, {"prints": "", "exit": 7}]})
+    assert verdicts(sim.run(failing))["text_is_truthful"].held
+    monkeypatch.setattr(runner_module, "model_text", off_by_one)
+    assert "exit code 2, but the tool message tells 3" in broken_in(failing)["text_is_truthful"].sentence
 
 
 def prints(**program: Any) -> Any:
@@ -130,14 +163,14 @@ def test_output_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of call c0001 has 200,007 characters, promised at most 100,000" in broken["output_bounded"].sentence
 
 
-@pytest.mark.parametrize("mark", ["", "\n(truncated)", "\n[cut after 20,000 characters]"])
+@pytest.mark.parametrize("mark", ["", "\n(truncated)", "\n[cut: 179,000 characters]"])
 def test_cuts_marked(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     long = prints(prints="{call} {fill:200000}\n")
     assert verdicts(sim.run(long))["cuts_marked"].held
     monkeypatch.setattr(text_module, "cut_middle", lambda text, limit: text[:limit] + mark)
     broken = broken_in(long)
     assert set(broken) == {"cuts_marked"}
-    assert "of call c0001 lacks 180,007" in broken["cuts_marked"].sentence or mark
+    assert "of call c0001 lacks 180,006" in broken["cuts_marked"].sentence or mark
 
 
 def test_stderr_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +180,16 @@ def test_stderr_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         result.stderr = ""
         return real(result, *args, **options)
 
-    for program in ({"errors": "bad {call}\n"}, {"prints": "{fill:30000}\n", "errors": "bad {call}\n"}):
+    for program in (
+        {"errors": "bad {call}\n", "exit": 1},
+        {"prints": "{fill:30000}\n", "errors": "bad {call}\n", "exit": 1},
+    ):
         noisy = prints(**program)
         assert verdicts(sim.run(noisy))["stderr_shown"].held
         with monkeypatch.context() as patch:
             patch.setattr(runner_module, "model_text", deaf)
             broken = broken_in(noisy)
-        assert set(broken) == {"stderr_shown"}
+        assert set(broken) - {"outcomes"} == {"stderr_shown"}
         assert "call c0001 wrote 'bad c0001' to stderr" in broken["stderr_shown"].sentence
 
 

@@ -14,7 +14,6 @@ from sfusion.harness.lab.runs.tasks import adapt_tasks, read_tasks
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerResult, tool_config
-from sfusion_tools import runner as runner_module
 from tests.harness.lab.promises.scenes import scene
 
 CRASH = [{"at": "150ms", "crash": "sandbox", "seconds": "1s"}]
@@ -138,23 +137,6 @@ def test_retry_after_is_not_honoured_by_never_sending_again() -> None:
     assert found.sentence == "24 Retry-After headers, but no call was sent again"
 
 
-@pytest.mark.parametrize("what", ["sandbox_error", {"status": 503}, "reset"])
-def test_a_placeholder_for_a_failure_is_a_lie_whatever_outcome_is_stated(
-    what: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = runner_module.model_text
-
-    def placeholder(result: Any, *args: Any, **options: Any) -> str:
-        return real(result, *args, **options) if result.outcome.is_from_program else "no stdout here"
-
-    faulty = scene(sandbox={"faults": [{"call": "c0003", "what": what}]})
-    assert verdict(sim.run(faulty), "text_is_truthful").state == "held"
-    monkeypatch.setattr(runner_module, "model_text", placeholder)
-    found = verdict(sim.run(faulty), "text_is_truthful")
-    assert found.state == "broken"
-    assert "does not say so: 'no stdout here'" in found.sentence
-
-
 def test_escape_codes_that_a_program_prints_are_no_lie_of_the_tool() -> None:
     colourful = scene(load={"calls": 2, "program": {"prints": "\x1b[31mred\x1b[0m {call}\n"}})
     assert verdict(sim.run(colourful), "text_is_truthful").state == "held"
@@ -195,7 +177,7 @@ class InTags(GoodTool):
     ("tool", "name", "failed"),
     [
         (KeepsTheEnd, "silent-truncation", []),
-        (KeepsAnotherEnd, "silent-truncation", ["text_is_truthful"]),
+        (KeepsAnotherEnd, "silent-truncation", ["cuts_marked", "text_is_truthful"]),
         (InTags, "coloured-tracebacks", []),
     ],
 )

@@ -94,7 +94,7 @@ def test_one_calls_program_does_not_change_when_workers_are_added() -> None:
         events = sim.run(scenario).events
         return {event["call"]: event["intent"] for event in events if event["event"] == "called"}
 
-    load = {"calls": 20, "concurrency": 10, "program": [{"prints": "a"}, {"prints": "b"}, {"exit": 1}]}
+    load = {"calls": 20, "concurrency": 10, "program": [{"prints": "a"}, {"prints": "b"}, {"prints": "", "exit": 1}]}
     few = intents(scene(load=load))
     many = intents(scene(load=load, cluster={"nodes": 4, "workers_per_node": 2}))
     assert few == many

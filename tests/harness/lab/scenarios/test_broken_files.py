@@ -62,7 +62,7 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "  calls: 10\n  program:\n    seconds: 200ms",
         '  calls: 100\n  program:\n    errors: "{fill:20000000}"',
         9,
-        "may print 2,000,000,300 characters; at most 1,000,000,000 are possible",
+        "may print 2,000,000,800 characters; at most 1,000,000,000 are possible",
     ),
     "a million workers": (
         "cluster: {nodes: 2}",

@@ -179,7 +179,7 @@ def test_reductions_of_bundled_scenarios_end_and_never_change_the_seed() -> None
         ),
         (
             "text_is_truthful",
-            "other_output",
+            "missing",
             {"call": "c0004", "prints": "c0004", "text": "it's 5"},
             {"call": "c0005", "prints": "x", "text": ""},
         ),
