@@ -205,7 +205,6 @@ class ForgetsTheLanguage(GoodTool):
     "text_is_truthful",
     "patient-429",
     also=("infra_never_scored", "retry_after_honoured", "retries_spread"),
-    unstated="outcomes",
 )
 class ThrottledIsSuccess(GoodTool):
     """A 429 is taken for the answer, and its body for the output."""
@@ -231,7 +230,7 @@ class BrokenJsonIsEmptyOutput(GoodTool):
         return PeerResult("ok") if status == 200 and result.outcome == "bad_response" else result
 
 
-@mistake("text_is_truthful", "html-instead-of-json", also=TAKEN_FOR_OUTPUT, unstated="infra_never_scored")
+@mistake("text_is_truthful", "html-instead-of-json", also=TAKEN_FOR_OUTPUT)
 class AnyBodyIsOutput(GoodTool):
     """A body that is not JSON is shown as the output of the program."""
 
@@ -292,7 +291,7 @@ class RetriesEmptyOutput(GoodTool):
         return result
 
 
-@mistake("text_is_truthful", "success-without-result", also=("outcomes",), unstated="infra_never_scored")
+@mistake("text_is_truthful", "success-without-result", also=("outcomes",))
 class AnyStatusBelow300(GoodTool):
     """202 Accepted is taken for a result, and its body for the output."""
 

@@ -24,9 +24,7 @@ class SwallowsExceptions(GoodTool):
         return super().text(result) if result.outcome in PROGRAMS else ""
 
 
-@mistake(
-    "text_is_truthful", "bound-to-loopback", also=(*TAKEN_FOR_OUTPUT, "answers_are_own"), unstated="infra_never_scored"
-)
+@mistake("text_is_truthful", "bound-to-loopback", also=(*TAKEN_FOR_OUTPUT, "answers_are_own"))
 class ExceptionIsOutput(GoodTool):
     """The text of an exception is returned as the output of a program that succeeded."""
 
