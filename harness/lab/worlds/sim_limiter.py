@@ -87,6 +87,7 @@ class SimLimiter:
             self._clients = self.host.record("sim").clients
             self.host = None
             self._wake()  # what starts next is another process
+            self._recorder.note("world", "killed", target="limiter")
             self._recorder.note("world", "limiter_died", life=self._lives)
             self._interrupt()
         if seconds is not None:
