@@ -6,10 +6,9 @@ name at the top of the repository; in a wheel they are the folders themselves. N
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sfusion_tools._lazy import on_first_use
 
+TYPE_CHECKING = False  # as in sfusion_tools/_lazy.py
 if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy
     from sfusion.fakes.sandbox import FakeSandbox

@@ -5,10 +5,9 @@ The names below are imported on first use; everything else is imported from its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sfusion_tools._lazy import on_first_use as _on_first_use
 
+TYPE_CHECKING = False  # as in sfusion_tools/_lazy.py
 if TYPE_CHECKING:
     from sfusion_tools.base_tool import BaseTool
     from sfusion_tools.batch_metrics import outcome_metrics

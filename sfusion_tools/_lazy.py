@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # type checkers know the name; importing typing would take most of the time
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
 
 def on_first_use(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:

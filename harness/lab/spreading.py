@@ -84,6 +84,7 @@ def _in_order(submit: Callable[[Any], Any], take: Callable[[Any], Result], items
 def _processes(jobs: int) -> Iterator[Workers]:
     workers = _Processes(jobs)
     try:
+        workers.start()
         yield workers
     except BaseException:
         workers.end()  # nobody waits for what is still running
@@ -101,9 +102,12 @@ class _Processes:
         self._ended = False
         self._every: set[_Process] = set()
         self._idle: SimpleQueue[_Process] = SimpleQueue()
-        for _ in range(jobs):  # all of them now: a process with threads cannot fork
-            self._idle.put(self._start())
         self._threads = ThreadPoolExecutor(jobs)
+
+    def start(self) -> None:
+        """Start all processes now: once this process has threads, it cannot fork."""
+        for _ in range(self._jobs):
+            self._idle.put(self._start())
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         def submit(item: Item) -> Future[Result]:
@@ -129,7 +133,7 @@ class _Processes:
         raise WorkerLost(f"the process that ran it died {RETRIES + 1} times: {item!r:.300}")
 
     def _start(self, instead_of: _Process | None = None) -> _Process:
-        with self._lock:
+        with self._lock, _without_interrupts():  # also for the process: it may get no Ctrl-C before it ignores it
             if self._ended:
                 raise WorkerLost("the command ends")
             process = _Process()
@@ -152,16 +156,10 @@ class _Process:
     """A process that runs what it is sent, one item after the other."""
 
     def __init__(self) -> None:
-        _start_resource_tracker()
         context: Any = get_context("fork" if _can_fork() else "spawn")
         self._pipe, theirs = context.Pipe()
-        # It may not get Ctrl-C before it ignores it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process = context.Process(target=_run_what_comes, args=(theirs,))
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self.process = context.Process(target=_run_what_comes, args=(theirs,))
+        self.process.start()
         theirs.close()  # the end of the process is the end of the pipe
 
     def ask(self, orders: bytes) -> tuple[bool, Any]:
@@ -183,31 +181,33 @@ class _Process:
 
 def _run_what_comes(pipe: Connection) -> None:
     _start_process()
-    while orders := pipe.recv_bytes():
-        try:
-            work, item = pickle.loads(orders)  # from our parent
-            answer = pickle.dumps((True, work(item)))
-        except BaseException as error:
-            error.add_note(traceback.format_exc())
-            answer = _as_failure(error)
-        pipe.send_bytes(answer)
+    with suppress(EOFError, OSError):  # the parent is gone
+        while orders := pipe.recv_bytes():
+            pipe.send_bytes(_answer(orders))
 
 
-def _as_failure(error: BaseException) -> bytes:
+def _answer(orders: bytes) -> bytes:
     try:
-        return pickle.dumps((False, error))
-    except Exception:
-        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
-
-
-def _start_resource_tracker() -> None:
-    """Start what multiprocessing would start later, and then unblock signals that our caller has blocked."""
-    if not _can_fork() and hasattr(signal, "pthread_sigmask"):
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        work, item = pickle.loads(orders)  # from our parent
+        return pickle.dumps((True, work(item)))
+    except BaseException as error:
+        error.add_note(traceback.format_exc())
         try:
-            ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return pickle.dumps((False, error))
+        except Exception:
+            return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        if not _can_fork():
+            ensure_running()  # multiprocessing would start this later, and then unblock what we have blocked
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _can_fork() -> bool:

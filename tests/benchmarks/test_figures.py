@@ -61,7 +61,7 @@ def test_contestants_take_turns_and_a_warm_up_is_not_counted() -> None:
 
     class Opened:
         def __enter__(self) -> Contest:
-            return Contest(in_turn({name: lambda name=name: contestant(name) for name in (OURS, "floor")}))  # type: ignore[misc]
+            return in_turn({name: lambda name=name: contestant(name) for name in (OURS, "floor")})  # type: ignore[misc]
 
         def __exit__(self, *_: object) -> None: ...
 

@@ -13,7 +13,7 @@ from pathlib import Path
 def test_ctrl_c_while_the_command_is_imported_shows_no_traceback() -> None:
     program = (
         "import os, runpy, signal, sys\n"
-        "ctrl_c = lambda event, args: event == 'import' and args[0] == 'typer' and os.kill(os.getpid(), 2)\n"
+        "ctrl_c = lambda event, args: event == 'import' and args[0] == 'typing' and os.kill(os.getpid(), 2)\n"
         "sys.argv = ['sfusion', 'run', '-k', 'none of them']\n"
         "sys.addaudithook(ctrl_c)\n"
         "runpy.run_module('sfusion', run_name='__main__')\n"
