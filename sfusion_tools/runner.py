@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text
+from sfusion_tools.tracing import call_tracer
 
 T = TypeVar("T")
 
@@ -90,6 +92,7 @@ class CodeRunner:
         self.name = name
         self.settings = config
         self._languages = (config.languages or ()) if languages is None else languages
+        self._trace = call_tracer() if config.tracing else None
         event_log = config.event_log or EventLogSettings.of_environment()
         self._call_log = None if event_log is None else CallLog(event_log)
         parts = parts or Parts()
@@ -140,9 +143,12 @@ class CodeRunner:
         """Do what ``run`` does and block until it is done, in any thread; connections are kept for the next call."""
         return in_shared_loop(self.run(code, **arguments))
 
-    async def call(self, parameters: Any, *, call_id: str | None = None) -> CodeResult:
-        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows."""
-        return await self._run(parameters, call_id, self._languages)
+    async def call(self, parameters: Any, *, call_id: str | None = None, trajectory: str | None = None) -> CodeResult:
+        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows.
+
+        ``trajectory`` is what the spans of the call are to name.
+        """
+        return await self._run(parameters, call_id, self._languages, trajectory=trajectory)
 
     async def _run(
         self,
@@ -151,6 +157,7 @@ class CodeRunner:
         languages: Collection[str] = (),
         longest: float | None = None,
         stdin: str | None = None,
+        trajectory: str | None = None,
     ) -> CodeResult:
         settings = self.settings
         result = CodeResult(
@@ -160,22 +167,27 @@ class CodeRunner:
             timeout=settings.default_timeout,
             max_output_chars=settings.max_output_chars,
         )
-        with counted_call(self.name, result, on=settings.ray_metrics):
-            try:
-                if isinstance(asked, Program):
-                    program = asked
+        trace, started = self._trace, 0.0 if self._trace is None else time.perf_counter()
+        try:
+            with counted_call(self.name, result, on=settings.ray_metrics):
+                try:
+                    if isinstance(asked, Program):
+                        program = asked
+                    else:
+                        program, result.remark = read_arguments(asked, settings, languages, longest=longest)
+                        if stdin is not None:
+                            check_text("stdin", stdin)
+                            program.stdin = stdin
+                except BadArguments as error:
+                    result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
+                    if self._call_log is not None:
+                        self._call_log.malformed(result.call_id, error)
                 else:
-                    program, result.remark = read_arguments(asked, settings, languages, longest=longest)
-                    if stdin is not None:
-                        check_text("stdin", stdin)
-                        program.stdin = stdin
-            except BadArguments as error:
-                result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
-                if self._call_log is not None:
-                    self._call_log.malformed(result.call_id, error)
-            else:
-                result.timeout = program.timeout
-                await self.client.run(program, result=result)
+                    result.timeout = program.timeout
+                    await self.client.run(program, result=result)
+        finally:
+            if trace is not None:
+                trace(result, self.name, time.perf_counter() - started, trajectory)
         return result
 
     async def aclose(self) -> None:

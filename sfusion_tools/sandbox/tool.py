@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from sfusion_tools.base_tool import TrajectoryTool
@@ -30,6 +31,8 @@ verl cannot concatenate batches whose keys differ.
 """
 MEASURED = ("attempts", "permit_wait_s", "backoff_s", "total_s")
 """The metrics of each call that are kept beside its outcome, each in a list of its own."""
+
+_VERL_TRACE = "verl.utils.rollout_trace"
 
 CODE_INTERPRETER = text_tool("code_interpreter", "A tool for executing code.", "code", "The code to execute.")
 
@@ -150,6 +153,13 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
         so the call is also counted in the ``agent_data`` that verl passes.
         """
+        if (verl := sys.modules.get(_VERL_TRACE)) is not None:
+            return await _traced(verl.rollout_trace_op)(self, instance_id, parameters, **kwargs)  # type: ignore[no-any-return]
+        return await self._execute(instance_id, parameters, **kwargs)
+
+    async def _execute(
+        self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
+    ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         if self._overridden:
             return await self._execute_overridden(instance_id, parameters, **kwargs)  # type: ignore[no-any-return]
         response, metrics = await self._call(instance_id, parameters, kwargs.get("call_id"), kwargs.get("agent_data"))
@@ -175,7 +185,12 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         if type(instance) is dict:  # made by a subclass
             instance = self._instance_dict[instance_id] = _Instance(instance)
         number = instance.begin() if instance is not None else 0
-        result = await self.runner.call(parameters, call_id=call_id)
+        trajectory = None
+        if self.settings.tracing:
+            caller = calling.get()
+            data = caller.agent_data if agent_data is None and caller is not None else agent_data
+            trajectory = getattr(data, "request_id", instance_id)
+        result = await self.runner.call(parameters, call_id=call_id, trajectory=trajectory)
         if instance is not None:
             instance.end(number, result)
         metrics = result.metrics()
@@ -205,6 +220,12 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
     async def aclose(self) -> None:
         """Close this loop's connections; the end of the loop closes them too."""
         await self.runner.aclose()
+
+
+@cache
+def _traced(rollout_trace_op: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``execute`` as verl's own tools have it: in the traces of weave, mlflow or trackio if they are on."""
+    return rollout_trace_op(SandboxFusionTool._execute)  # type: ignore[no-any-return]
 
 
 def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:
