@@ -135,30 +135,28 @@ class CodeRunner:
         language and a timeout that is not one end as ``bad_arguments``.
         """
         if isinstance(code, Program):
-            return await self._run(code, call_id)
+            return await self.call(code, call_id=call_id)
         arguments = {"code": code, "language": language, "timeout": timeout}
-        return await self._run(arguments, call_id, RUNNABLE, _LONGEST, stdin)
+        return await self.call(arguments, call_id=call_id, languages=RUNNABLE, longest=_LONGEST, stdin=stdin)
 
     def run_sync(self, code: str | Program, **arguments: Any) -> CodeResult:
         """Do what ``run`` does and block until it is done, in any thread; connections are kept for the next call."""
         return in_shared_loop(self.run(code, **arguments))
 
-    async def call(self, parameters: Any, *, call_id: str | None = None, trajectory: str | None = None) -> CodeResult:
-        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows.
-
-        ``trajectory`` is what the spans of the call are to name.
-        """
-        return await self._run(parameters, call_id, self._languages, trajectory=trajectory)
-
-    async def _run(
+    async def call(
         self,
-        asked: Any,
-        call_id: str | None,
-        languages: Collection[str] = (),
+        parameters: Any,
+        *,
+        call_id: str | None = None,
+        trajectory: str | None = None,
+        languages: Collection[str] | None = None,
         longest: float | None = None,
         stdin: str | None = None,
-        trajectory: str | None = None,
     ) -> CodeResult:
+        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows.
+
+        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` is what the spans of the call are to name.
+        """
         settings = self.settings
         result = CodeResult(
             call_id or new_call_id(),
@@ -171,10 +169,11 @@ class CodeRunner:
         try:
             with counted_call(self.name, result, on=settings.ray_metrics):
                 try:
-                    if isinstance(asked, Program):
-                        program = asked
+                    if isinstance(parameters, Program):
+                        program = parameters
                     else:
-                        program, result.remark = read_arguments(asked, settings, languages, longest=longest)
+                        offered = self._languages if languages is None else languages
+                        program, result.remark = read_arguments(parameters, settings, offered, longest=longest)
                         if stdin is not None:
                             check_text("stdin", stdin)
                             program.stdin = stdin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
+from types import MethodType
 from typing import Any
 
 from sfusion_tools.base_tool import TrajectoryTool
@@ -103,6 +104,9 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         super().__init__(config, tool_schema, _Instance.of)
         self._parts = Parts(limiter, on_event, fleet, guard)
         self._overridden = type(self).execute_code is not SandboxFusionTool.execute_code
+        verl = sys.modules.get(_VERL_TRACE)
+        if verl is not None and type(self).execute is SandboxFusionTool.execute:
+            self.execute = MethodType(_traced(verl.rollout_trace_op), self)  # type: ignore[method-assign]
         self._configure(config)
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -153,13 +157,6 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
         so the call is also counted in the ``agent_data`` that verl passes.
         """
-        if (verl := sys.modules.get(_VERL_TRACE)) is not None:
-            return await _traced(verl.rollout_trace_op)(self, instance_id, parameters, **kwargs)  # type: ignore[no-any-return]
-        return await self._execute(instance_id, parameters, **kwargs)
-
-    async def _execute(
-        self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
-    ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         if self._overridden:
             return await self._execute_overridden(instance_id, parameters, **kwargs)  # type: ignore[no-any-return]
         response, metrics = await self._call(instance_id, parameters, kwargs.get("call_id"), kwargs.get("agent_data"))
@@ -225,7 +222,7 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
 @cache
 def _traced(rollout_trace_op: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``execute`` as verl's own tools have it: in the traces of weave, mlflow or trackio if they are on."""
-    return rollout_trace_op(SandboxFusionTool._execute)  # type: ignore[no-any-return]
+    return rollout_trace_op(SandboxFusionTool.execute)  # type: ignore[no-any-return]
 
 
 def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:
