@@ -187,7 +187,10 @@ def tools_of(config: dict[str, Any]) -> list[McpTool]:
         found = {tool.name: tool for tool in in_own_loop(schemas)}
     except (mcp.MCPError, OSError, TimeoutError, ExceptionGroup) as error:
         where = settings.server if isinstance(settings.server, str) else settings.server.command
-        raise ConfigError(f"the MCP server {where} cannot be asked for its tools: {type(error).__name__}") from error
+        reason: BaseException = error
+        while isinstance(reason, BaseExceptionGroup):  # the SDK wraps what it meets
+            reason = reason.exceptions[0]
+        raise ConfigError(f"the MCP server {where} cannot be asked for its tools: {reason}") from error
     for name in settings.tools or ():
         if name not in found:
             raise ConfigError(f"the MCP server has no tool {name!r}; {near(name, found)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text
+from sfusion_tools.tracing import call_tracer
 
 T = TypeVar("T")
 
@@ -90,6 +92,7 @@ class CodeRunner:
         self.name = name
         self.settings = config
         self._languages = (config.languages or ()) if languages is None else languages
+        self._trace = call_tracer() if config.tracing else None
         event_log = config.event_log or EventLogSettings.of_environment()
         self._call_log = None if event_log is None else CallLog(event_log, name)
         parts = parts or Parts()
@@ -132,26 +135,28 @@ class CodeRunner:
         language and a timeout that is not one end as ``bad_arguments``.
         """
         if isinstance(code, Program):
-            return await self._run(code, call_id)
+            return await self.call(code, call_id=call_id)
         arguments = {"code": code, "language": language, "timeout": timeout}
-        return await self._run(arguments, call_id, RUNNABLE, _LONGEST, stdin)
+        return await self.call(arguments, call_id=call_id, languages=RUNNABLE, longest=_LONGEST, stdin=stdin)
 
     def run_sync(self, code: str | Program, **arguments: Any) -> CodeResult:
         """Do what ``run`` does and block until it is done, in any thread; connections are kept for the next call."""
         return in_shared_loop(self.run(code, **arguments))
 
-    async def call(self, parameters: Any, *, call_id: str | None = None) -> CodeResult:
-        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows."""
-        return await self._run(parameters, call_id, self._languages)
-
-    async def _run(
+    async def call(
         self,
-        asked: Any,
-        call_id: str | None,
-        languages: Collection[str] = (),
+        parameters: Any,
+        *,
+        call_id: str | None = None,
+        trajectory: str | None = None,
+        languages: Collection[str] | None = None,
         longest: float | None = None,
         stdin: str | None = None,
     ) -> CodeResult:
+        """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows.
+
+        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` is what the spans of the call are to name.
+        """
         settings = self.settings
         result = CodeResult(
             call_id or new_call_id(),
@@ -160,22 +165,28 @@ class CodeRunner:
             timeout=settings.default_timeout,
             max_output_chars=settings.max_output_chars,
         )
-        with counted_call(self.name, result, on=settings.ray_metrics):
-            try:
-                if isinstance(asked, Program):
-                    program = asked
+        trace, started = self._trace, 0.0 if self._trace is None else time.perf_counter()
+        try:
+            with counted_call(self.name, result, on=settings.ray_metrics):
+                try:
+                    if isinstance(parameters, Program):
+                        program = parameters
+                    else:
+                        offered = self._languages if languages is None else languages
+                        program, result.remark = read_arguments(parameters, settings, offered, longest=longest)
+                        if stdin is not None:
+                            check_text("stdin", stdin)
+                            program.stdin = stdin
+                except BadArguments as error:
+                    result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
+                    if self._call_log is not None:
+                        self._call_log.malformed(result.call_id, error)
                 else:
-                    program, result.remark = read_arguments(asked, settings, languages, longest=longest)
-                    if stdin is not None:
-                        check_text("stdin", stdin)
-                        program.stdin = stdin
-            except BadArguments as error:
-                result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
-                if self._call_log is not None:
-                    self._call_log.malformed(result.call_id, error)
-            else:
-                result.timeout = program.timeout
-                await self.client.run(program, result=result)
+                    result.timeout = program.timeout
+                    await self.client.run(program, result=result)
+        finally:
+            if trace is not None:
+                trace(result, self.name, time.perf_counter() - started, trajectory)
         return result
 
     async def aclose(self) -> None:

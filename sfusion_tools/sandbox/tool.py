@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
+from types import MethodType
 from typing import Any
 
 from sfusion_tools.base_tool import TrajectoryTool
@@ -30,6 +32,8 @@ verl cannot concatenate batches whose keys differ.
 """
 MEASURED = ("attempts", "permit_wait_s", "backoff_s", "total_s")
 """The metrics of each call that are kept beside its outcome, each in a list of its own."""
+
+_VERL_TRACE = "verl.utils.rollout_trace"
 
 CODE_INTERPRETER = text_tool("code_interpreter", "A tool for executing code.", "code", "The code to execute.")
 
@@ -100,6 +104,9 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         super().__init__(config, tool_schema, _Instance.of)
         self._parts = Parts(limiter, on_event, fleet, guard)
         self._overridden = type(self).execute_code is not SandboxFusionTool.execute_code
+        verl = sys.modules.get(_VERL_TRACE)
+        if verl is not None and type(self).execute is SandboxFusionTool.execute:
+            self.execute = MethodType(_traced(verl.rollout_trace_op), self)  # type: ignore[method-assign]
         self._configure(config)
 
     def _configure(self, config: dict[str, Any]) -> None:
@@ -175,7 +182,12 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         if type(instance) is dict:  # made by a subclass
             instance = self._instance_dict[instance_id] = _Instance(instance)
         number = instance.begin() if instance is not None else 0
-        result = await self.runner.call(parameters, call_id=call_id)
+        trajectory = None
+        if self.settings.tracing:
+            caller = calling.get()
+            data = caller.agent_data if agent_data is None and caller is not None else agent_data
+            trajectory = getattr(data, "request_id", instance_id)
+        result = await self.runner.call(parameters, call_id=call_id, trajectory=trajectory)
         if instance is not None:
             instance.end(number, result)
         metrics = result.metrics()
@@ -205,6 +217,12 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
     async def aclose(self) -> None:
         """Close this loop's connections; the end of the loop closes them too."""
         await self.runner.aclose()
+
+
+@cache
+def _traced(rollout_trace_op: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``execute`` as verl's own tools have it: in the traces of weave, mlflow or trackio if they are on."""
+    return rollout_trace_op(SandboxFusionTool.execute)  # type: ignore[no-any-return]
 
 
 def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:

@@ -205,7 +205,7 @@ def test_a_module_that_fails_to_import_says_why(refused, tmp_path, monkeypatch):
             "{type: nativ, sandbox_fusion_url: 'http://h'}",
             "config.type 'nativ' is not supported; did you mean 'native'?",
         ),
-        ("{type: mcp}", "config.type 'mcp' is not supported; known: native"),
+        ("{type: other}", "config.type 'other' is not supported; known: mcp, native"),
         ("[1]", "config must be a mapping, found [1]"),
         ("{sandbox_fusion_url: 'http://h', rate_limt: 3}", "unknown key 'rate_limt'; did you mean 'rate_limit'?"),
         ("{sandbox_fusion_url: 'http://h', strict: 3}", "unknown key 'strict'; known: adaptive_rate_limit, "),
@@ -235,7 +235,7 @@ def test_a_module_that_fails_to_import_says_why(refused, tmp_path, monkeypatch):
         ),
         (
             "{sandbox_fusion_url: 'http://h', limiter: redis}",
-            "limiter: Input should be 'auto', 'ray' or 'local', found 'redis'",
+            "limiter: Input should be 'auto', 'ray', 'host' or 'local', found 'redis'",
         ),
         (
             "{sandbox_fusion_url: 'http://h', requests_burst: 3}",

@@ -106,14 +106,14 @@ async def test_outcomes_of_the_program_are_not_infrastructure(
 
 FAILURES = {
     "429 for ever": ({"what": {"status": 429}}, "throttled", 6, "it is too busy"),
-    "500": ({"what": {"status": 500}}, "sandbox_error", 1, "it failed by itself"),
+    "500": ({"what": {"status": 500}}, "sandbox_error", 6, "it failed by itself"),
     "502 for ever": ({"what": {"status": 502}}, "sandbox_error", 6, "it failed by itself"),
     "503 for ever": ({"what": {"status": 503}}, "sandbox_error", 6, "it failed by itself"),
     "504 for ever": ({"what": {"status": 504}}, "sandbox_error", 6, "it failed by itself"),
     "reset": ({"what": "reset"}, "unreachable", 6, "it could not be reached"),
     "reset after the code ran": ({"phase": "after", "what": "reset"}, "unreachable", 6, "may have run"),
-    "no JSON": ({"what": {"malformed": "json"}}, "bad_response", 1, "could not be understood"),
-    "SandboxError": ({"what": {"sandbox_error": "no memory"}}, "sandbox_error", 1, "no memory"),
+    "no JSON": ({"what": {"malformed": "json"}}, "bad_response", 6, "could not be understood"),
+    "SandboxError": ({"what": {"sandbox_error": "no memory"}}, "sandbox_error", 6, "no memory"),
     "hangs": ({"what": "hang"}, "transport_timeout", 1, "it did not answer in time"),
 }
 

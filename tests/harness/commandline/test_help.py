@@ -19,18 +19,18 @@ from tests import ROOT
 NAMES = list(found_commands())
 TWO_MEANINGS = {
     "--cases": {"hunt", "shrink"},
-    "--executor": {"drift", "serve sandbox"},
+    "--executor": {"drift", "serve mcp", "serve sandbox"},
     "--format": {"parse", "rollout", "serve sglang"},
     "--model": {"sweep", "serve sandbox", "proxy"},
     "--name": {"learn", "limiter"},
     "--out": {"run", "hunt", "chaos", "sweep", "history", "rollout"},
     "--profile": {"drift", "serve sandbox"},
     "--quick": {"doctor", "drift"},
-    "--seed": {"judge", "run", "hunt", "chaos", "rollout", "serve sandbox", "serve sglang", "proxy"},
+    "--seed": {"judge", "run", "hunt", "chaos", "rollout", "serve mcp", "serve sandbox", "serve sglang", "proxy"},
     "--svg": {"history", "sweep"},
     "--timeout": {"doctor", "drift", "rollout"},
     "--to": {"learn", "new", "shrink"},
-    "--tools": {"run", "hunt", "shrink", "doctor", "parse"},
+    "--tools": {"run", "hunt", "shrink", "doctor", "parse", "serve mcp"},
     "--world": {"judge", "run"},
 }
 """Options whose help says something else in one command than in another, and the commands that have them."""
