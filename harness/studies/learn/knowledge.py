@@ -49,13 +49,16 @@ def find_knowledge(
     unsure = [cores for one, cores in known if cores is not None and cores.is_unsure and not _is_saturated(one)]
     fewer = max(1, math.floor(sum(one.least for one in unsure)))
     if limit is not None and not any(_is_saturated(one) for one in sandboxes):
-        if not unsure:
+        few = any(cores is None and one.slowness.kind == "none" for one, cores in known)
+        if few:
+            doubt, other = "too few requests to tell whether the server was full with them", max(1, limit // 2)
+        elif not unsure:
             doubt, other = "the server was not full with them: what more would do is not known", 2 * limit
         else:
             doubt = f"nearly always as many: it does not tell whether the server was full, perhaps already with {fewer}"
             other = max(1, limit // 2)
         unknown = f"the log never has more than {limit} in flight, and {doubt}; {_experiment(other, minutes)}"
-        return Knowledge(limit if unsure else 1, limit, unknown, bool(unsure))
+        return Knowledge(limit if unsure or few else 1, limit, unknown, bool(unsure) or few)
     unknown = (
         f"with nearly always the same load the log does not tell whether programs share cores: {fewer} in flight may "
         f"do as well as {peak}; {_experiment(max(1, peak // 2), minutes)}"

@@ -37,12 +37,12 @@ def find_slowness(
     plain = Slowness("none", tuple(durations), tuple(range(len(answered))), tuple(map(math.log, durations)))
     if len(answered) < _FEWEST:
         return plain
-    server = find_server(answered, everything, stopped)
-    if server is not None:
-        plain = replace(plain, cores=server.cores)
-        if server.kind == "none":
-            server = None
-    if server is not None and server.kind != "contention":
+    server: Slowness | None = find_server(answered, everything, stopped)
+    assert server is not None
+    plain = replace(plain, cores=server.cores)
+    if server.kind == "none":
+        server = None
+    elif server.kind != "contention":
         return server
     by_time = find_degradation(answered, durations, timed_out)
     if by_time is not None and by_time.spread >= _GAIN * plain.spread:

@@ -26,8 +26,8 @@ _WAITS = 0.02
 
 def find_server(
     answered: Sequence[TimedAttempt], everything: Sequence[TimedAttempt], stopped: Sequence[TimedAttempt]
-) -> Slowness | None:
-    """Find what the server adds to the time of programs under load; None if nothing shows.
+) -> Slowness:
+    """Find what the server adds to the time of programs under load; of kind none if nothing shows.
 
     ``stopped`` programs ran into their time limit, and ``everything`` is what the server admitted.
     """
@@ -47,7 +47,7 @@ def find_server(
     others = [Execution(one.began, one.ended) for one in everything if id(one) not in known and one.ending != "status"]
     cores = fit_cores(programs, others)
     if waits is None and not cores.is_shared:
-        return Slowness("none", (), (), cores=cores) if cores.is_unsure else None
+        return Slowness("none", (), (), cores=cores)
     size = len(answered)
     base = cores.work[:size] if cores.is_shared else tuple(max(one, SHORTEST) for one in runs)
     model: dict[str, Any] = dict(waits.model) if waits is not None else {}

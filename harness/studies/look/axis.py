@@ -15,6 +15,12 @@ _LEAST = 1e-6
 _LOG_LEAST = math.log(_LEAST)
 _ZERO = -10_000
 _TRIMMED, _ENOUGH = 0.05, 20
+_CANCELLED = Outcome.CANCELLED.value
+
+
+def size_of(seconds: float) -> float:
+    """The logarithm of a duration."""
+    return math.log(seconds) if seconds > _LEAST else _LOG_LEAST
 
 
 @dataclass(slots=True)
@@ -25,8 +31,8 @@ class LogSums:
     logs: float = 0.0
     squares: float = 0.0
 
-    def add(self, seconds: float) -> None:
-        size = math.log(max(seconds, _LEAST))
+    def add(self, size: float) -> None:
+        """Add the logarithm of a duration."""
         self.count += 1
         self.logs += size
         self.squares += size * size
@@ -47,8 +53,10 @@ class Durations:
         self._least, self._most = math.inf, 0.0
         self.sums = LogSums()
 
-    def add(self, seconds: float) -> None:
-        size = math.log(seconds) if seconds > _LEAST else _LOG_LEAST
+    def add(self, seconds: float, size: float | None = None) -> None:
+        """Add a duration, of which the logarithm may be known."""
+        if size is None:
+            size = size_of(seconds)
         self._bins[int(size / _RATIO) if seconds > _LEAST else _ZERO] += 1
         if seconds > self._most:
             self._most = seconds
@@ -133,12 +141,13 @@ class SandboxSums:
     answers: LogSums = field(default_factory=LogSums)
     """Those that did not fail, and have a duration. Failures say nothing about the speed of a sandbox."""
 
-    def add(self, kind: str, seconds: float | None) -> None:
+    def add(self, kind: str, size: float | None) -> None:
+        """Add an attempt; ``size`` is the logarithm of its duration."""
         self.attempts += 1
         if kind in FAILURES:
             self.failed += 1
-        elif seconds is not None and kind != Outcome.CANCELLED.value:
-            self.answers.add(seconds)
+        elif size is not None and kind != _CANCELLED:
+            self.answers.add(size)
 
     def include(self, part: SandboxSums) -> None:
         self.attempts += part.attempts

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sfusion.harness.studies.look.axis import FINEST, Durations, SandboxSums, TimeAxis
+from sfusion.harness.studies.look.axis import FINEST, Durations, SandboxSums, TimeAxis, size_of
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt, Call
 
@@ -148,8 +148,9 @@ class Digest:
         if began < bucket.first:
             bucket.first = began
         if record.seconds is not None and kind not in NO_ANSWER:
-            self.seconds.add(record.seconds)
-            bucket.seconds.add(record.seconds)
+            size = size_of(record.seconds)
+            self.seconds.add(record.seconds, size)
+            bucket.seconds.add(record.seconds, size)
         bucket = axis.bucket(happened_at(record, ended))
         bucket.kinds[kind] += 1
         if record.read:
@@ -179,15 +180,17 @@ class Digest:
         outcome = attempt.kind
         bucket = axis.bucket(began if ended is None or outcome == _HUNG else ended)
         counts.outcomes[outcome] += 1
-        counts.sums.add(outcome, attempt.seconds)
+        seconds = attempt.seconds
+        size = None if seconds is None else size_of(seconds)
+        counts.sums.add(outcome, size)
         bucket.attempts[outcome] += 1
         sums = bucket.sandboxes.get(label)
         if sums is None:
             sums = bucket.sandboxes[label] = SandboxSums()
-        sums.add(outcome, attempt.seconds)
-        if attempt.seconds is not None and ended is not None:
+        sums.add(outcome, size)
+        if seconds is not None and ended is not None:
             if outcome not in NO_ANSWER:
-                counts.seconds.add(attempt.seconds)
+                counts.seconds.add(seconds, size)
             axis.occupy("in_flight", began, ended)
         if attempt.waited > 0:
             self.waits.add(attempt.waited)

@@ -112,7 +112,7 @@ def event_call(record: Mapping[str, Any]) -> Call:
         name(record, "problem") or None,
         waited=duration(record, "waited") or 0.0,
         refused=name(record, "refused"),
-        read=name(record, "read"),
+        read=name(record, "read") if "read" in record else "",
     )
 
 

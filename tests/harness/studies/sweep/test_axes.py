@@ -70,7 +70,7 @@ def test_a_path_is_given_once() -> None:
         read_axes([])
 
 
-@pytest.mark.parametrize("path", ["scenario", "about", "promises"])
+@pytest.mark.parametrize("path", ["about", "promises"])
 def test_what_does_not_change_a_run_is_not_varied(path: str) -> None:
     with pytest.raises(BadOption, match=f"--vary {path}: it does not change what happens"):
         read_axis(f"{path}=a,b")
