@@ -68,7 +68,7 @@ class _Scene:
     def rich(self, name: str) -> str:
         """Return several lines of which every blank matters, the last without its end."""
         a, b, c = (self.word(name, part) for part in "abc")
-        return f"  {a}\n\n    é漢字 🙂 {b}  \n\tend {c}"
+        return f"  {a}\n\n    é漢字 🙂 {b}  \n{'- · ' * 16}\n{'- · ' * 16}\nWarning: -17 0.123456789 1e-9\n\tend {c}"
 
     def add(
         self,
@@ -117,7 +117,7 @@ def code_of(mark: str, language: str = "python") -> str:
     return (
         f"{comment} sfusion:call={mark}\n"
         f"text = \"é漢字 🙂 'quoted' \\n \\\\ %s {{}}\"\t\n\n"
-        f"if text:  \n    print(text)\n"
+        f"if text:  \n    \n    print(text)\n"
         f"{comment} the end of {mark}\n"
     )
 
@@ -154,6 +154,9 @@ class _Maker:
             )
             s.add("compiled", ProgramTruth(s.word("out"), warnings=f"unused {s.word('w')}\n"), language="cpp")
             s.add("compiler_timeout", ProgramTruth(ending="compiler_stopped"), language="cpp")
+        warned = f"unused {s.word('w')}\n"
+        s.add("program_error", ProgramTruth(s.rich("out"), s.rich("err"), 3, warnings=warned), language="cpp")
+        s.add("timeout", ProgramTruth(s.rich("out"), ending="stopped"), language="cpp")
         s.add("ok", s.out(), stdin=f"é {s.word('in')}\n\n two\n")
         s.add("ok", s.out(), files={"a.txt": "é\n".encode(), "b.bin": bytes(range(256))})
         s.add("ok", ProgramTruth(f"{s.word('out')}\n", seconds=self.seconds(2.0)), timeout=5.5)
@@ -170,6 +173,8 @@ class _Maker:
         s.add("program_error", ProgramTruth("", long_text(LONGEST // 2, self.seed, "long error"), 3))
         for arguments in ({}, {"code": 7}, {"code": None}, {"kode": "print()"}, ["print()"]):
             s.add("bad_arguments", arguments=arguments)
+        for _ in range(2):
+            s.add("ok", s.out())
         return s.scene()
 
     def bounds(self, record: Record) -> Scene | None:
@@ -202,7 +207,6 @@ class _Maker:
             s.add("may_have_run", s.out(), what="reset", phase="after")
             s.add("sandbox_failed", s.out(), what="sandbox_error")
             s.add("may_have_run", s.out(), what={"truncate": 0.5})
-        s.add("ok", s.out())
         s.add("sandbox_failed", s.out(), what={"status": 500})
         s.add("sandbox_failed", s.out(), what={"malformed": "json"})
         s.add("sandbox_failed", s.out(), what={"status": 200, "body": "<html>busy</html>"})
@@ -219,9 +223,11 @@ class _Maker:
         s.add("either", *again(), what="reset", phase="after", first_attempts=1)
         s.add("either", *again(), what={"truncate": 0.5}, first_attempts=1)
         s.add("either", s.out(), what={"content_type": "text/html"})
-        s.add("ok", s.out(), what={"output": {"what": "null", "stream": "stderr"}})
-        s.add("ok_empty", ProgramTruth())
-        return s.scene(horizon=seconds(3000.0))
+        later = 2500.0  # a client may have set the sandbox aside for a while
+        s.add("ok", s.out(), what={"output": {"what": "null", "stream": "stderr"}}, at=later)
+        s.add("ok_empty", ProgramTruth(), at=later)
+        s.add("ok", s.out(), at=later)
+        return s.scene(horizon=seconds(4000.0))
 
     def down(self) -> Scene:
         """Nothing listens, then the sandbox comes back."""

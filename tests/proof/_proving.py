@@ -81,6 +81,36 @@ def run_hunts(keyword: str, *, jobs: int, seeds: int, cases: int) -> int:
     return int(failed)
 
 
+def run_trials(keyword: str, *, jobs: int) -> int:
+    """Put everything on trial, print a table of counts and what is not as it should be, and return the exit code."""
+    from sfusion.harness.commandline.keyword import read_keyword
+    from sfusion.harness.lab.spreading import open_workers
+    from tests.proof.trial import HEAD as TRIAL_HEAD
+    from tests.proof.trial import TrialRow, cases, counts, judged
+
+    chosen = list(cases(keyword=read_keyword(keyword)))
+    if not chosen:
+        raise BadOption(f"-k {keyword!r} matches nothing that can be put on trial")
+    rows: list[TrialRow] = []
+    with open_workers(jobs) as workers, ProgressReporter(sys.stdout, len(chosen), "trials") as shown:
+        for done, row in enumerate(workers.map(judged, chosen), 1):
+            rows.append(row)
+            line = f"[{done}/{len(chosen)}] {row.case.name}" if done % 50 == 0 else ""
+            shown.progress(done, row.case.name, line=line)
+        shown.print()
+        shown.table(counts(rows), TRIAL_HEAD, ["" for _ in counts(rows)], texts=1)
+        shown.print()
+        for row in rows:
+            if not row.fine or row.reason or len(rows) < 20:
+                style = "" if row.fine else _STYLES["missed"]
+                shown.print(f"{row.state}: {row.case.kind}: {row.case.name}: {row.reason or row.sentence}", style)
+        wrong = [row for row in rows if not row.fine]
+        shown.print(
+            f"{counted(len(rows), 'trial')}, {counted(len(wrong), 'surprise')}.", "bold red" if wrong else "green"
+        )
+    return 1 if wrong else 0
+
+
 def shrink_mistakes(keyword: str, *, jobs: int) -> int:
     """Shrink each mistake, print a table and return the exit code."""
     from sfusion.harness.lab.spreading import open_workers

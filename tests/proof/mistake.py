@@ -20,8 +20,6 @@ class Mistake:
     """The bundled scenarios (or cells, as `name[cell]`) in which it is played: those with the situation it needs."""
     also: frozenset[str]
     """Promises that break with it because of what it does, not by chance."""
-    unstated: str | None
-    """The promise that names it if the tool states no outcome; None if the mistake is in what it states."""
     schedule: dict[str, int] | None = None
     """The schedule under which it is played; first in, first out does not show it."""
 
@@ -37,8 +35,6 @@ class Mistake:
 MISTAKES: dict[str, Mistake] = {}
 """Every mistake by name, in the order of the table."""
 
-SAME = "same"
-
 UNFINISHED = ("every_call_ends_once", "outcomes")
 """What breaks wherever calls never end."""
 TAKEN_FOR_OUTPUT = ("outcomes", "text_is_truthful", "infra_never_scored")
@@ -46,18 +42,31 @@ TAKEN_FOR_OUTPUT = ("outcomes", "text_is_truthful", "infra_never_scored")
 NOTHING_SHOWN = ("every_call_ends_once", "text_is_truthful")
 """What cannot be judged where no call gets anywhere."""
 
+UNSEEN = (
+    "limiter-of-its-own", "ignores-the-pace", "round-robin", "model-sets-the-timeout", "never-retries",
+    "retries-without-bound", "retries-refusals", "retries-server-errors", "retries-sandbox-errors",
+    "retries-what-may-have-run", "retries-in-step", "retries-at-once", "connection-per-call", "reuses-dead-connections",
+    "ignores-undecodable-bytes", "outcome-only-in-metrics", "unbounded-output", "keeps-escape-codes",
+)  # fmt: skip
+"""Not mistakes of every client, so a trial does not accuse them: a scenario has to say what it wants."""
+
+
+def in_cells() -> list[Mistake]:
+    """Return the mistakes that are played in scenarios: the first of each promise, and those that no trial sees."""
+    first = {one.promise: one.name for one in reversed(MISTAKES.values())}
+    return [one for one in MISTAKES.values() if one.name in UNSEEN or first[one.promise] == one.name]
+
 
 def mistake(
     promise: str,
     *shown_in: str,
     also: tuple[str, ...] = (),
-    unstated: str | None = SAME,
     schedule: dict[str, int] | None = None,
 ) -> Callable[[type[GoodTool]], type[GoodTool]]:
     """Register a tool class as a mistake."""
 
     def register(tool: type[GoodTool]) -> type[GoodTool]:
-        made = Mistake(tool, promise, shown_in, frozenset(also), promise if unstated == SAME else unstated, schedule)
+        made = Mistake(tool, promise, shown_in, frozenset(also), schedule)
         MISTAKES[made.name] = made
         return tool
 

@@ -20,11 +20,10 @@ from sfusion.harness.lab.scenarios import Scenario, scenario_files
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.proof.changes import CHANGES
-from tests.proof.mistakes import MISTAKES
+from tests.proof.mistake import in_cells
+from tests.proof.mistakes import MISTAKES as MISTAKES
 
-GOOD, SILENT, OWN = "good-tool", "good-tool-without-outcomes", "own-stack"
-WITHOUT = " (no outcomes)"
-"""Behind the name of a mistake that is played by a tool that states none."""
+GOOD, OWN = "good-tool", "own-stack"
 
 
 @dataclass
@@ -158,34 +157,25 @@ class Proof:
 
     def _add(self, row: Row, tasks: Iterable[Task], change: str = "", right: Iterable[Task] = ()) -> None:
         assert row.name not in self.rows, f"two rows are called {row.name}"
-        if self._matches(row.name.removesuffix(WITHOUT)):
+        if self._matches(row.name):
             self.rows[row.name] = row
             beside = itertools.chain(right, itertools.repeat(None))
             self.cases += [ProofRun(row.name, task, change, same) for task, same in zip(tasks, beside, strict=False)]
 
     def _add_the_right_ones(self) -> None:
-        for name, stated in ((GOOD, True), (SILENT, False)):
-            about = f"a right tool of another class, which states {'its' if stated else 'no'} outcomes"
-            config = tool_config(GoodTool, states_outcomes=stated)
-            self._add(Row(name, about), adapt_tasks(fitting_tasks(self._tasks, config)[0], tools=config))
+        config = tool_config(GoodTool)
+        about = "a right tool of another class"
+        self._add(Row(GOOD, about), adapt_tasks(fitting_tasks(self._tasks, config)[0], tools=config))
         self._add(Row(OWN, "SandboxFusionTool and our limiter"), self._tasks)
 
     def _add_mistakes(self) -> None:
-        for one in MISTAKES.values():
-            for stated, promise in ((True, one.promise), (False, one.unstated)):
-                if promise is None:
-                    continue
-                also = one.also | {one.promise, *([one.unstated] if one.unstated else [])}
-                row = Row(one.name + ("" if stated else WITHOUT), one.about, promise, also, one.shown_in)
-                tasks, right = (
-                    adapt_tasks(
-                        self._at(one.shown_in),
-                        tools=tool_config(tool, states_outcomes=stated),
-                        schedule=one.schedule,
-                    )
-                    for tool in (one.tool, GoodTool)
-                )
-                self._add(row, tasks, right=right)
+        for one in in_cells():
+            row = Row(one.name, one.about, one.promise, one.also | {one.promise}, one.shown_in)
+            cells = self._at(one.shown_in)
+            tasks, right = (
+                adapt_tasks(cells, tools=tool_config(tool), schedule=one.schedule) for tool in (one.tool, GoodTool)
+            )
+            self._add(row, tasks, right=right)
 
     def _add_changes(self) -> None:
         for one in CHANGES.values():
@@ -221,10 +211,8 @@ class Proof:
         return found
 
     @property
-    def mistakes(self) -> list[tuple[Row, Row | None]]:
-        """Return the rows of each mistake: as played with stated outcomes and, unless it is about them, without."""
-        named = {name: row for name, row in self.rows.items() if row.promise and not row.change}
-        return [(row, named.get(name + WITHOUT)) for name, row in named.items() if not name.endswith(WITHOUT)]
+    def mistakes(self) -> list[Row]:
+        return [row for row in self.rows.values() if row.promise and not row.change]
 
     @property
     def changes(self) -> list[Row]:

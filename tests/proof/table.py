@@ -7,42 +7,29 @@ from collections.abc import Iterable, Sequence
 
 from sfusion.harness.lab.promises import PROMISES
 from sfusion_tools.wording import counted
-from tests.proof.proof import Proof, Row
+from tests.proof.mistake import in_cells
+from tests.proof.proof import MISTAKES, Proof, Row
 
-HEAD = ("", "mistake", "caught by", "without outcomes", "breaks too", "held", "played in")
+HEAD = ("", "mistake", "caught by", "breaks too", "held", "played in")
 _SECTION = re.compile(r"(<!-- generated: python -m tests.proof --page -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 
-def state_of(*rows: Row | None) -> str:
+def state_of(row: Row) -> str:
     """Return caught, missed, or (where nothing may break) green or red."""
-    given = [row for row in rows if row is not None]
-    fine = not any(row.problems for row in given)
-    return ("caught" if fine else "missed") if given[0].promise else ("green" if fine else "red")
+    fine = not row.problems
+    return ("caught" if fine else "missed") if row.promise else ("green" if fine else "red")
 
 
 def table(proof: Proof) -> list[tuple[str, ...]]:
     """Return the cells of all rows, without the head."""
-    right = [(state_of(row), row.name, "", "", "", str(len(row.held)), f"{row.cells} cells") for row in proof.right]
-    peers = [
-        (state_of(one, silent), one.name, one.promise or "", _unstated(one, silent), *_rest(one, silent))
-        for one, silent in proof.mistakes
-    ]
-    ours = [(state_of(row), row.name, row.promise or "", "", *_rest(row, None)) for row in proof.changes]
-    return [*right, *peers, *ours]
+    right = [(state_of(row), row.name, "", "", str(len(row.held)), f"{row.cells} cells") for row in proof.right]
+    wrong = [(state_of(row), row.name, row.promise or "", *_rest(row)) for row in (*proof.mistakes, *proof.changes)]
+    return [*right, *wrong]
 
 
-def _unstated(stated: Row, silent: Row | None) -> str:
-    if silent is None:
-        return "(is about them)"
-    return "the same" if silent.promise == stated.promise else silent.promise or ""
-
-
-def _rest(row: Row, silent: Row | None) -> tuple[str, str, str]:
-    rows = [one for one in (row, silent) if one is not None]
-    failed = set().union(*(one.broken | one.unknown for one in rows))
-    named = {one.promise for one in rows}
-    held = len(set().union(*(one.held for one in rows)) - failed)
-    return ", ".join(sorted(failed - named)), str(held), ", ".join(row.shown_in)
+def _rest(row: Row) -> tuple[str, str, str]:
+    failed = row.broken | row.unknown
+    return ", ".join(sorted(failed - {row.promise})), str(len(row.held - failed)), ", ".join(row.shown_in)
 
 
 def headline(proof: Proof) -> str:
@@ -67,22 +54,23 @@ def page(text: str, proof: Proof) -> str:
 
 
 def _markdown(proof: Proof) -> str:
-    peers = [
-        (f"`{one.name}`", one.about, f"`{one.promise}`", _code(_unstated(one, silent)), *_marked(one, silent))
-        for one, silent in proof.mistakes
-    ]
-    ours = [(f"`{row.name}`", row.about, f"`{row.promise}`", *_marked(row, None)) for row in proof.changes]
-    by_promise = [
-        (f"`{name}`", *(_names(rows, name, proof) for rows in (_peers(proof), proof.changes))) for name in PROMISES
-    ]
+    peers, ours = (
+        [(f"`{row.name}`", row.about, f"`{row.promise}`", *_marked(row)) for row in rows]
+        for rows in (proof.mistakes, proof.changes)
+    )
+    by_promise = [(f"`{name}`", *(_names(rows, name) for rows in (proof.mistakes, proof.changes))) for name in PROMISES]
     right = [(f"`{row.name}`", row.about, str(row.cells), str(len(row.held))) for row in proof.right]
+    played = {one.name for one in in_cells()}
+    others = [(f"`{name}`", one.about) for name, one in MISTAKES.items() if name not in played]
     tail = ("breaks too", "held", "played in")
     return "\n".join(
         [
             "### What must be green\n",
             *_rows(("", "what it is", "cells", "promises held"), right),
             "\n### Mistakes of other tools\n",
-            *_rows(("mistake", "what it does", "caught by", "without outcomes", *tail), peers),
+            *_rows(("mistake", "what it does", "caught by", *tail), peers),
+            "\n### Mistakes of other tools that the trial catches\n",
+            *_rows(("mistake", "what it does"), others),
             "\n### Changes to our own stack\n",
             *_rows(("change", "what it does", "caught by", *tail), ours),
             "\n### What can break each promise\n",
@@ -92,20 +80,16 @@ def _markdown(proof: Proof) -> str:
     )
 
 
-def _peers(proof: Proof) -> list[Row]:
-    return [row for stated, silent in proof.mistakes for row in (stated, silent) if row is not None]
-
-
-def _names(rows: Iterable[Row], promise: str, proof: Proof) -> str:
-    found = dict.fromkeys(row.name.split(" ")[0] for row in rows if row.promise == promise)
+def _names(rows: Iterable[Row], promise: str) -> str:
+    found = [row.name for row in rows if row.promise == promise]
     if found:
         return ", ".join(f"`{name}`" for name in found)
     cls = PROMISES[promise]
     return "not applicable" if cls.of_permits else "(is about the rollout)" if cls.of_rollouts else "**none**"
 
 
-def _marked(row: Row, silent: Row | None) -> tuple[str, str, str]:
-    too, held, shown = _rest(row, silent)
+def _marked(row: Row) -> tuple[str, str, str]:
+    too, held, shown = _rest(row)
     return ", ".join(map(_code, filter(None, too.split(", ")))), held, ", ".join(map(_code, shown.split(", ")))
 
 

@@ -14,18 +14,15 @@ from tests import ROOT
 from tests.proof.changes import CHANGES
 from tests.proof.command import app
 from tests.proof.mistakes import MISTAKES
-from tests.proof.proof import GOOD, OWN, SILENT, Proof
+from tests.proof.proof import OWN, Proof
 from tests.proof.table import page
 from tests.sfusion.graph import import_graph
 
 
 @pytest.mark.timeout(600)
 def test_every_mistake_is_caught_by_the_promise_that_names_it() -> None:
-    # The only test that plays every bundled scenario with our own stack. What a tool states about its outcomes changes
-    # how it is judged, not what it does: the right one that states none is played where mistakes are.
+    # The only test that plays every bundled scenario with our own stack.
     proof = Proof()
-    beside = {case.task.name for case in proof.cases if case.right is not None}
-    proof.cases = [case for case in proof.cases if case.row != SILENT or case.task.name in beside]
     own = [
         f"{result.cell}: {one.promise}: {one.sentence}"
         for result in proof.run()
@@ -34,16 +31,15 @@ def test_every_mistake_is_caught_by_the_promise_that_names_it() -> None:
         if one.state != "held"
     ]
     assert own == []
-    proof.rows[SILENT].cells = proof.rows[GOOD].cells
     assert {row.name: row.problems for row in proof.rows.values() if row.problems} == {}
     assert proof.gaps == []
     text = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
     assert page(text, proof) == text, "update it: python -m tests.proof --page docs/proof.md"
     idle = {
         f"{row.name}: {name}"
-        for row, silent in proof.mistakes
+        for row in proof.mistakes
         for name in row.also - {row.promise}
-        if name not in row.broken | row.unknown | (silent.broken | silent.unknown if silent else set())
+        if name not in row.broken | row.unknown
     }
     assert idle == set(), "what follows from a mistake is listed, but never happens"
 
@@ -107,7 +103,7 @@ def test_the_command_prints_a_row_for_each_mistake_that_matches() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"promise": "throughput_at_least", "unstated": None}, "throughput_at_least did not break"),
+        ({"promise": "throughput_at_least"}, "throughput_at_least did not break"),
         ({"also": frozenset()}, "broken: attempts_per_call: call c0003 made 2 attempts"),
         ({"shown_in": ("single-node",)}, "no_duplicate_execution did not break"),
     ],

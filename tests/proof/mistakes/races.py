@@ -28,7 +28,7 @@ class AnswersInOrder(GoodTool):
         return await mine
 
 
-@mistake("outcomes", "same-moment[seconds=0s]", unstated="text_is_truthful", schedule={"random": 1})
+@mistake("outcomes", "same-moment[seconds=0s]", schedule={"random": 1})
 class ExpectsThePingFirst(GoodTool):
     """A ping goes before each request; if its answer is not there when the program has ended, the sandbox is dead."""
 

@@ -192,7 +192,7 @@ class ReusesDeadConnections(GoodTool):
 # -- what is sent --
 
 
-@mistake("outcomes", "old-image", unstated="text_is_truthful")
+@mistake("outcomes", "old-image")
 class SendsStdin(GoodTool):
     """Sends the text None as stdin."""
 
@@ -211,7 +211,7 @@ class ForgetsTheLanguage(GoodTool):
 # -- how an answer is read --
 
 
-@mistake("text_is_truthful", "patient-429", also=("retry_after_honoured", "retries_spread"), unstated="outcomes")
+@mistake("text_is_truthful", "patient-429", also=("retry_after_honoured", "retries_spread"))
 class ThrottledIsSuccess(GoodTool):
     """A 429 is taken for the answer, and its body for the output."""
 
@@ -245,7 +245,7 @@ class AnyBodyIsOutput(GoodTool):
         return PeerResult("ok", stdout=body.decode()) if result.outcome == "bad_response" else result
 
 
-@mistake("outcomes", "mended-answers[faults=content-type]", unstated="text_is_truthful")
+@mistake("outcomes", "mended-answers[faults=content-type]")
 class NeedsTheContentType(GoodTool):
     """Only application/json is read; a gateway that sends another content type breaks every call."""
 

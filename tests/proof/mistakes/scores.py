@@ -36,7 +36,7 @@ class OutageOfARolloutScored(GoodTool):
         return stated and {**stated, "infrastructure": False}
 
 
-@mistake("outcome_in_extras", "single-node", unstated=None)
+@mistake("outcome_in_extras", "single-node")
 class OutcomeOnlyInMetrics(GoodTool):
     """The outcome is only in the metrics, which verl drops."""
 
@@ -44,7 +44,7 @@ class OutcomeOnlyInMetrics(GoodTool):
         return
 
 
-@mistake("outcome_in_extras", "swallowed-failures", unstated=None)
+@mistake("outcome_in_extras", "swallowed-failures")
 class ExtrasSaySuccess(GoodTool):
     """The trainer is told ok, whatever happened."""
 
@@ -52,7 +52,7 @@ class ExtrasSaySuccess(GoodTool):
         super().state_for_the_trainer(PeerResult("ok"), agent_data)
 
 
-@mistake("outcomes", "swallowed-failures", also=("outcome_in_extras", "text_is_truthful"), unstated=None)
+@mistake("outcomes", "swallowed-failures", also=("outcome_in_extras", "text_is_truthful"))
 class StatesSuccess(GoodTool):
     """The metrics say ok, whatever happened."""
 
@@ -60,7 +60,7 @@ class StatesSuccess(GoodTool):
         return {**(super().metrics(result) or {}), "outcome": "ok", "infrastructure": False}
 
 
-@mistake("outcomes", "swallowed-failures", also=("outcome_in_extras",), unstated=None)
+@mistake("outcomes", "swallowed-failures", also=("outcome_in_extras",))
 class StatesAnotherFailure(GoodTool):
     """The metrics name one failure for all of them."""
 
@@ -69,7 +69,7 @@ class StatesAnotherFailure(GoodTool):
         return stated if result.outcome in PROGRAMS else {**stated, "outcome": "sandbox_error"}
 
 
-@mistake("outcome_in_extras", "single-node", unstated=None)
+@mistake("outcome_in_extras", "single-node")
 class WipesTheExtras(GoodTool):
     """What others have left for the trainer is overwritten."""
 
@@ -78,7 +78,7 @@ class WipesTheExtras(GoodTool):
         super().state_for_the_trainer(result, agent_data)
 
 
-@mistake("infra_never_scored", "swallowed-failures", unstated=None)
+@mistake("infra_never_scored", "swallowed-failures")
 class OutageIsNotMasked(GoodTool):
     """The outcome names an outage, but `infrastructure` beside it says that there was none."""
 

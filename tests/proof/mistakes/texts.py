@@ -173,7 +173,7 @@ class ShowsItsHeaders(GoodTool):
         return super().text(result) + shown
 
 
-@mistake("outcomes", "two-kinds-of-timeout", also=TAKEN_FOR_OUTPUT, unstated="infra_never_scored")
+@mistake("outcomes", "two-kinds-of-timeout", also=TAKEN_FOR_OUTPUT)
 class OneKindOfTimeout(GoodTool):
     """A sandbox that does not answer is reported as a program that was too slow."""
 
@@ -182,7 +182,7 @@ class OneKindOfTimeout(GoodTool):
         return PeerResult("program_timeout") if result.outcome == "transport_timeout" else result
 
 
-@mistake("outcomes", "rotten-exit", also=("text_is_truthful",), unstated="text_is_truthful")
+@mistake("outcomes", "rotten-exit", also=("text_is_truthful",))
 class ExitCodeIgnored(GoodTool):
     """A program that failed counts as success."""
 
@@ -190,7 +190,7 @@ class ExitCodeIgnored(GoodTool):
         return super().printed("ok" if outcome == "program_error" else outcome, part)
 
 
-@mistake("outcomes", "rotten-raise", also=("stderr_shown",), unstated="text_is_truthful")
+@mistake("outcomes", "rotten-raise", also=("stderr_shown",))
 class BlamesTheSandbox(GoodTool):
     """A program that failed counts as a failure of the sandbox, and is never scored."""
 

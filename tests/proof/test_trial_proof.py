@@ -1,0 +1,58 @@
+"""The trial accuses no right tool and catches mistakes: the cheap part of ``python -m tests.proof --trial``."""
+
+from __future__ import annotations
+
+import pytest
+
+from sfusion.harness.trial.checks import CHECKS
+from tests.proof.mistake import UNSEEN
+from tests.proof.mistakes import MISTAKES
+from tests.proof.planted import PLANTED
+from tests.proof.right_tools import RIGHT_TOOLS
+from tests.proof.trial import OWN, SURVIVE, UNSEEN_CHANGES, Kind, TrialCase, cases, judged
+
+BY_CHECK = {
+    "sent_once": "step each call made twice",
+    "programs_waited_for": "seconds tenth",
+    "retry_after_respected": "retry_after minus-one",
+    "limit_kept": "rate_limit plus one",
+    "limit_used": "permit kept a second longer",
+    "sent_in_order": "the last waiter is served first",
+    "sandboxes_used": "last sandbox only",
+    "cancellation_ends_a_call": "cancellation swallowed",
+    "metrics_true": "metrics in one dict",
+    "outcome_stated": "metrics.outcome always-throttled",
+    "secrets_kept": "headers printed",
+    "returns": "raises-on-null",
+}
+"""A mistake for each check that none of the planted ones breaks."""
+
+
+@pytest.mark.parametrize("name", [*RIGHT_TOOLS, OWN])
+def test_right_tools_are_not_accused(name: str) -> None:
+    row = judged(TrialCase("right tool", name))
+    assert (row.caught_by, row.sentence) == ((), "")
+
+
+def test_the_planted_mistakes_are_caught_and_every_check_can_fail() -> None:
+    rows = {name: judged(TrialCase("planted", name)) for name in PLANTED}
+    assert {name for name, row in rows.items() if not row.caught_by} == {"a timeout is told as 'No error'"}
+    assert rows["a timeout is told as 'No error'"].snapshot
+    broken = {check for row in rows.values() for check in row.caught_by} | {"wordings_accepted"}
+    broken |= {"lost_tests_not_failed"}  # of reward functions: tests/harness/trial
+    named = {name.removeprefix("step "): name for name in (one.name for one in cases(("drawn",)))}
+    for check, name in BY_CHECK.items():
+        kind: Kind = "named" if name in MISTAKES else "drawn"
+        row = judged(TrialCase(kind, named.get(name, name)))
+        assert check in row.caught_by, (check, name, row.caught_by)
+        broken.add(check)
+    assert set(CHECKS) - broken == set()
+
+
+def test_hundreds_of_mutations_are_drawn_and_few_of_them_are_excused() -> None:
+    drawn = [one.name for one in cases(("drawn",))]
+    assert len(set(drawn)) == len(drawn) >= 400
+    assert set(SURVIVE) <= set(drawn)
+    assert len(SURVIVE) <= 0.03 * len(drawn)
+    assert set(UNSEEN) <= set(MISTAKES)
+    assert set(UNSEEN_CHANGES) <= {one.name for one in cases(("change",))}
