@@ -59,6 +59,11 @@ class CallFacts:
         return self.end in FAILED_ENDS or self.end == "failed"
 
     @property
+    def set_aside(self) -> bool:
+        """Was nothing sent to a sandbox that would have failed it, as by a client that gives sandboxes a rest?"""
+        return self.failed and not self.requests and not self.scene.scene.events
+
+    @property
     def mark(self) -> str:
         found = _MARK.search(self.planned.ask.code)
         return found[1] if found else ""

@@ -287,7 +287,8 @@ class _Maker:
         s.add("cancelled", s.out(0.5), cancel_after=0.25)
         s.add("cancelled", s.out(0.5), what={"status": 503}, cancel_after=0.3)
         for number in range(LIMIT + 2):  # the last two of these wait for a permit
-            s.add("cancelled", s.out(0.5), at=300.0 + 0.01 * number, in_turn=False, cancel_after=0.3)
+            after = 0.3 if number < LIMIT else 0.1
+            s.add("cancelled", s.out(0.5), at=300.0 + 0.01 * number, in_turn=False, cancel_after=after)
         for number in range(2 * LIMIT + 1):
             s.add("ok", s.out(0.5), at=320.0 + 0.01 * number, in_turn=False)
         return s.scene(needs=CONCURRENT | {"cancel"}, horizon=self.seconds(1000.0))
