@@ -28,7 +28,7 @@ SPEED = 10.0
 """How many seconds of a plan pass in one of ours, where the clock of the client can be made faster."""
 CHILD_SCALE = 0.1
 """By how much the plan for another process is shortened."""
-LONGEST = 42.0
+LONGEST = 40.0
 """Real seconds after which no further scene begins."""
 _JITTER = 0.05
 """Real seconds by which what happens in threads and processes may be late."""
@@ -68,7 +68,7 @@ class WallStage:
                 if why := self._not_for(scene, record.takes, time.monotonic() - began):
                     record.left_out[scene.name] = why
                 else:
-                    scene = _closer(_hanging_last(scene.fitting(record.takes)), _LONGEST_GAP * plan.scale)
+                    scene = _closer(_slow_last(scene.fitting(record.takes), plan.scale), _LONGEST_GAP * plan.scale)
                     left = LONGEST + _LAST - (time.monotonic() - began)
                     chosen.append(replace(scene, horizon=min(scene.horizon, left * self._speed)))
             for scene, played in zip(chosen, self._scenes(chosen, plan, make_client), strict=True):
@@ -146,7 +146,7 @@ class WallStage:
             call.ended_at = None
             mark = mark_of(call.ask.code)
             attempts = [sent for sent in part.requests if sent.mark == mark]
-            if not self._child and len(attempts) == 1 and attempts[0].ended is None:
+            if not self._child and len(attempts) == 1 and "hang" in attempts[0].faults:
                 part.scene = replace(part.scene, horizon=patience)
                 continue
             part.calls.remove(call)
@@ -214,12 +214,18 @@ class _Impatient:
         return made.result()
 
 
-def _hanging_last(scene: Scene) -> Scene:
-    """Let calls that may hang for ever begin at once, beside the others, so that their times do not add up."""
-    hanging = {rule.get("call") for rule in scene.faults if rule.get("what") == "hang"}
-    calls = [one for one in scene.calls if one.ask.call not in hanging]
-    last = [replace(one, in_turn=False) for one in scene.calls if one.ask.call in hanging]
+def _slow_last(scene: Scene, scale: float) -> Scene:
+    """Let calls that may take for ever begin at once, beside the others, so that their times do not add up."""
+    slow = {rule.get("call") for rule in scene.faults if _is_slow(rule.get("what"), scale)}
+    calls = [one for one in scene.calls if one.ask.call not in slow]
+    last = [replace(one, in_turn=False) for one in scene.calls if one.ask.call in slow]
     return replace(scene, calls=(*calls, *last))
+
+
+def _is_slow(what: Any, scale: float) -> bool:
+    if not isinstance(what, dict):
+        return bool(what == "hang")
+    return "drip" in what or what.get("retry_after", 0.0) > _LONGEST_GAP * scale
 
 
 def _closer(scene: Scene, longest: float) -> Scene:

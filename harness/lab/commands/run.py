@@ -49,7 +49,6 @@ from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_t
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
 from sfusion.harness.studies.history.record import current_commit
 from sfusion.harness.studies.history.store import DEFAULT_LIMIT, written_with_history
-from sfusion.harness.trial.shapes.as_tool import tools_of
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
 
@@ -144,7 +143,11 @@ def run(options: RunOptions) -> int:
     targets = [one for one in map(read_target, options.sandbox or ()) if not isinstance(one, FakeTarget)]
     if targets and len(targets) < len(options.sandbox or ()):
         raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
-    tools, not_sim = tools_of(str(options.tools)) if options.tools is not None else (None, "")
+    tools, not_sim = None, ""
+    if options.tools is not None:
+        from sfusion.harness.trial.shapes.as_tool import tools_of
+
+        tools, not_sim = tools_of(str(options.tools))
     world = options.world_for(real=bool(targets), not_sim=not_sim)
     reports = Reports(options.out, options.html, options.junit, options.summary, options.json)
     tasks, notes = _tasks(options, world, tools, real=bool(targets))

@@ -40,7 +40,6 @@ from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
 from sfusion.harness.search.hunt.telling import HuntReporter, render_hunt
 from sfusion.harness.search.shrink import Budget, Reproduces, shrink
 from sfusion.harness.search.shrink.recorded import with_promise
-from sfusion.harness.trial.shapes.as_tool import tools_of
 from sfusion_tools.wording import counted
 
 Entries = list[dict[str, Any]]
@@ -124,6 +123,8 @@ def config_keys(tools: Entries | None) -> frozenset[str] | None:
 def _read_tools(file: Path | None) -> Entries | None:
     if file is None:
         return None
+    from sfusion.harness.trial.shapes.as_tool import tools_of
+
     tools, not_sim = tools_of(str(file))
     if not_sim:
         raise BadOption(f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}")

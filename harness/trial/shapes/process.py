@@ -83,7 +83,8 @@ class ProcessClient:
                 *command, stdin=stdin, stdout=PIPE, stderr=PIPE, env=env, limit=_LONGEST_LINE, start_new_session=True
             )
         except OSError as error:
-            raise MissingWorld(f"{command[0]}: {error.strerror}") from None
+            hint = "" if len(command) > 1 else "; a function or a class is given as module:name or file.py:name"
+            raise MissingWorld(f"{command[0]}: {error.strerror}{hint}") from None
         self._reading = [asyncio.ensure_future(self._results(process)), asyncio.ensure_future(self._errors(process))]
         return process
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sfusion.harness.trial.trial import judge as judge_target
 from tests import ROOT
 from tests.docs.tables import updated
 from tests.harness.trial.test_shapes import CLIENTS
@@ -104,6 +105,15 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     )
 
 
+def test_a_reward_function_that_scores_lost_tests_as_failed_is_broken() -> None:
+    def states(name: str) -> dict[str, str]:
+        return {one.promise: one.state for one in judge_target(f"{CLIENTS / 'shapes.py'}:{name}").verdicts}
+
+    wrong, right = states("compute_score"), states("raises_what_is_lost")
+    assert {name for name, state in wrong.items() if state == "broken"} == {"lost_tests_not_failed"}
+    assert (right["lost_tests_not_failed"], "broken" in right.values()) == ("held", False)
+
+
 def test_wrong_input_is_refused(tmp_path: Path) -> None:
     cases = {
         ("curt:run", "--world", "wal"): "--world wal: no such clock; did you mean 'wall'?",
@@ -116,7 +126,8 @@ def test_wrong_input_is_refused(tmp_path: Path) -> None:
     for words, message in cases.items():
         done = judge(tmp_path, *words)
         assert (done.returncode, message in done.stderr) == (2, True), done.stderr
-    assert judge(tmp_path, "--", "no-such-command").returncode == 3
+    absent = judge(tmp_path, "no-such-command")
+    assert (absent.returncode, "is given as module:name or file.py:name" in absent.stderr) == (3, True)
 
 
 def test_the_docs_list_every_check() -> None:

@@ -64,6 +64,16 @@ def compute_score(sandbox_fusion_url, concurrent_semaphore, memory_limit_mb, com
     return sum(passed) / len(passed), [{"passed": one} for one in passed]
 
 
+def raises_what_is_lost(sandbox_fusion_url, completion, test_cases):
+    passed = []
+    for given, wanted in zip(test_cases["inputs"], test_cases["outputs"], strict=True):
+        answer = _post(sandbox_fusion_url, code=completion, language="python", stdin=given)
+        if answer["status"] == "SandboxError":
+            raise RuntimeError("a test was lost: there is no score")
+        passed.append(answer["run_result"]["stdout"].strip() == wanted.strip())
+    return sum(passed) / len(passed)
+
+
 def unknown_parameter(code, flavour):
     """Nobody knows what to pass for ``flavour``."""
 
