@@ -138,7 +138,7 @@ class CutsWithoutANumber(GoodTool):
         return text if len(text) <= limit else f"{text[: limit - 20]}\n(truncated)"
 
 
-@mistake("text_is_truthful", "silent-truncation")
+@mistake("text_is_truthful", "silent-truncation", also=("cuts_marked",))
 class CutsACharacterInTwo(GoodTool):
     """Long output is cut by bytes, in the middle of a character."""
 
