@@ -171,7 +171,7 @@ class Proof:
         self._add(Row(OWN, "SandboxFusionTool and our limiter"), self._tasks)
 
     def _add_mistakes(self) -> None:
-        for one in MISTAKES.values():
+        for one in (made for made in MISTAKES.values() if made.shown_in):
             for stated, promise in ((True, one.promise), (False, one.unstated)):
                 if promise is None:
                     continue
@@ -188,7 +188,7 @@ class Proof:
                 self._add(row, tasks, right=right)
 
     def _add_changes(self) -> None:
-        for one in CHANGES.values():
+        for one in (made for made in CHANGES.values() if made.shown_in):
             row = Row(one.name, one.about, one.promise, one.also, one.shown_in, change=True)
             self._add(row, self._at(one.shown_in), one.name, self._at(one.shown_in))
 
