@@ -8,7 +8,7 @@ from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.cases import every
 from tests.proof.right_tools import RIGHT_TOOLS
 
-TASKS = read_tasks(scenario_files(["rotten-exit", "rotten-hang", "silent-truncation", "swallowed-failures"]), "sim")
+TASKS = read_tasks(scenario_files(["killed-with-137", "silent-truncation", "proxy-in-between"]), "sim")
 
 
 @every(RIGHT_TOOLS.items(), lambda case: case[0])
