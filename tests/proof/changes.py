@@ -292,7 +292,7 @@ def raises_on_a_sandbox_error(replace: Replace) -> None:
     replace(runner_module, "model_text", fragile)
 
 
-@change("text_is_truthful", "proxy-in-between")
+@change("text_is_truthful")
 def shows_a_placeholder(replace: Replace) -> None:
     """Every failure is the same placeholder, as in verl 0.7.1."""
 

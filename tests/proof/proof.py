@@ -178,7 +178,7 @@ class Proof:
             self._add(row, tasks, right=right)
 
     def _add_changes(self) -> None:
-        for one in CHANGES.values():
+        for one in (made for made in CHANGES.values() if made.shown_in):
             row = Row(one.name, one.about, one.promise, one.also, one.shown_in, change=True)
             self._add(row, self._at(one.shown_in), one.name, self._at(one.shown_in))
 

@@ -66,8 +66,14 @@ def _read_calls(story: Story) -> Iterator[ReadCall]:
         text, truth, reading = _text(call, returned), None, None
         meant = truth_of(call.intent, call.call)
         if end in PROGRAM_OUTCOMES and meant is not None and text is not None:
-            truth = _said(call, meant)
-            reading = None if truth is None else _reading(text, truth, longest)
+            raw = _said(call, meant)
+            if raw is not None:
+                truth = replace(raw, stdout=plain(raw.stdout), stderr=plain(raw.stderr))
+                reading = _reading(text, truth, longest)
+                if reading is not None and reading.wrong and "\x1b" in raw.stdout + raw.stderr:
+                    # Escape codes that were escaped themselves, as in JSON, are still there.
+                    again = _reading(text, raw, longest)
+                    reading = again if again is not None and not again.wrong else reading
         yield ReadCall(call, returned, end, text, truth, reading, meant)
 
 
@@ -110,7 +116,7 @@ def _said(call: CallStory, truth: ProgramTruth) -> ProgramTruth | None:
                 return None
             for stream in streams if fault["stream"] == "both" else (fault["stream"],):
                 streams[stream] = _spoiled(streams[stream], fault)
-    return replace(truth, stdout=plain(streams["stdout"]), stderr=plain(streams["stderr"]))
+    return replace(truth, stdout=streams["stdout"], stderr=streams["stderr"])
 
 
 def _spoiled(text: str, fault: Event) -> str:

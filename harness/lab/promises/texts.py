@@ -49,7 +49,7 @@ class TextIsTruthful(Promise):
             kind, facts = _lie(one) or ("", {})
             yield self.broken_by(one.call, kind, **facts) if kind else None
         for one, other in _alike(found):
-            facts = {"end": _ENDS[_told_apart(one)], "kind": _ENDS[_told_apart(other)], "other": other.call.call}
+            facts = {"end": _ENDS[one.end], "kind": _ENDS[other.end], "other": other.call.call}
             yield self.broken_by(one.call, "same_words", text=(one.text or "")[:60], **facts)
         for one, told in _wrong_exits(found):
             exit = one.truth.exit if one.truth else 0
@@ -62,7 +62,6 @@ class TextIsTruthful(Promise):
 _ENDS = {
     "ok": "succeeded", "program_error": "failed by its program", "program_timeout": "timed out",
     "compile_error": "did not compile", FAILED: "got no result", REFUSED: "was refused",
-    FAILED + " unrun": "failed before its program ran", FAILED + " ran": "failed when its program may have run",
 }  # fmt: skip
 _OWN_MISREADS = ("changed", "scrambled", "repeated", "stderr_first")
 """Others are those of promises of their own."""
@@ -99,23 +98,11 @@ def _alike(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, ReadCall]]:
     for one in calls:
         # What a program or a compiler wrote to stderr tells how it ended.
         if one.wording and not (one.truth is not None and one.truth.stderr.strip()):
-            words.setdefault(_told_apart(one), {}).setdefault(one.wording, one)
+            words.setdefault(one.end, {}).setdefault(one.wording, one)
     for end, other in combinations(words, 2):
-        if {end, other} in ({FAILED, FAILED + " unrun"}, {FAILED, FAILED + " ran"}):
-            continue  # nobody knows of the former whether its program ran
         same = next((wording for wording in words[end] if wording in words[other]), None)
         if same is not None:
             yield words[end][same], words[other][same]
-
-
-def _told_apart(one: ReadCall) -> str:
-    """Return the end of a call, and of one that failed whether its program may have run, if its answers say that."""
-    statuses = {answer["status"] for answer in one.call.answers}
-    if one.end != FAILED or len(one.call.answers) != len(one.call.of_server("arrived")) or not statuses:
-        return one.end
-    if statuses <= {429, 503}:
-        return FAILED + " unrun"
-    return FAILED + " ran" if statuses <= {500, 502, 504} else FAILED
 
 
 def _wrong_exits(calls: list[ReadCall]) -> Iterator[tuple[ReadCall, list[int]]]:

@@ -8,7 +8,7 @@ from sfusion.harness.search.shrink.reference_tool import PROGRAMS, GoodTool, Pee
 from tests.proof.mistake import NOTHING_SHOWN, TAKEN_FOR_OUTPUT, mistake
 
 
-@mistake("text_is_truthful", "proxy-in-between")
+@mistake("text_is_truthful")  # words that lie are seen by the trial only, which compares more ends
 class NoStdoutHere(GoodTool):
     """Every failure is the same placeholder, which looks like output (verl 0.7.1)."""
 
@@ -136,7 +136,7 @@ class CutsWithoutANumber(GoodTool):
         return text if len(text) <= limit else f"{text[: limit - 20]}\n(truncated)"
 
 
-@mistake("text_is_truthful", "silent-truncation")
+@mistake("text_is_truthful", "silent-truncation", also=("cuts_marked",))
 class CutsACharacterInTwo(GoodTool):
     """Long output is cut by bytes, in the middle of a character."""
 
