@@ -215,7 +215,7 @@ class OutputHidesTheExitCode(GoodTool):
         return "" if result.outcome == "program_error" and result.stdout else super().remark(result)
 
 
-@mistake("metrics_are_true", "rotten-exit", unstated=None)
+@mistake("metrics_are_true", "rotten-exit")
 class ReportsExitCodeOne(GoodTool):
     """Every program that fails is reported with the exit code 1."""
 
