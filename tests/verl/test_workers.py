@@ -90,7 +90,7 @@ def test_workers_share_the_limit_and_report_outcomes_in_the_batch(
         snapshot = ray.get(limiter.snapshot.remote())
         ledger = sandbox.ledger
         assert (snapshot.rate_limit, snapshot.in_use, snapshot.waiting) == (2, 0, 0)
-        assert (ledger.arrived, ledger.peak_in_flight) == (8, 2)
+        assert (ledger.arrived, ledger.peak_in_flight) == (13, 2), "the lost call is tried six times"
     assert output.non_tensor_batch["__num_turns__"].tolist() == [2] * 8 + [4] * 8
     extras = output.non_tensor_batch["extras"]
     outcomes = [one and one["sfusion"]["outcomes"] for one in extras.tolist()]
@@ -99,7 +99,7 @@ def test_workers_share_the_limit_and_report_outcomes_in_the_batch(
     assert (metrics["tools/calls"], metrics["tools/infra_rate"], metrics["tools/attempts_per_call"]) == (
         8.0,
         0.125,
-        1.0,
+        1.625,
     )
     assert metrics["tools/total_s_p50"] > 0.03
     assert output.non_tensor_batch["lost_calls"].tolist() == [0] * 15 + [1]

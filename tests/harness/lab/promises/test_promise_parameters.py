@@ -19,7 +19,8 @@ def journal() -> Journal:
         {"call": ["c000[1-6]"], "what": "sandbox_error"},
         {"call": ["c0010"], "first_attempts": 1, "what": {"status": 503}},
     ]
-    return sim.run(scene(sandbox={"faults": faults}))
+    tools = {"rate_limit": 3, "retry_may_have_run": False}
+    return sim.run(scene(tools=tools, sandbox={"faults": faults}))
 
 
 def verdict(journal: Journal, promise: Any) -> Verdict:
