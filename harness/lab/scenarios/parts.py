@@ -191,11 +191,13 @@ def _one_program(given: Any) -> list[Any]:
 class ObservedPart(ScenarioPart):
     """What the log showed that a scenario was learned from; `sfusion sweep` recommends nothing beyond it."""
 
-    rate_limit: tuple[int, int | None] = Field(
+    rate_limit: Annotated[tuple[int, int | None], NotHunted("does nothing in a run")] = Field(
         (1, None),
         description="from how many in flight to how many the log tells; null: callers never waited for a permit",
     )
-    unknown: str = Field("", description="what the log does not tell, and what would")
+    unknown: Annotated[str, NotHunted("does nothing in a run")] = Field(
+        "", description="what the log does not tell, and what would"
+    )
 
 
 class LoadPart(ScenarioPart):

@@ -35,7 +35,7 @@ _OTHER_LOAD = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class ProgramRun:
     """One program: when it began and stopped to run, and whether it was stopped before its end."""
 
     began: float
@@ -116,7 +116,7 @@ class _Judged:
     work: tuple[float, ...]
 
 
-def fit_cores(programs: Sequence[Execution], others: Sequence[Execution] = ()) -> CoresFit:
+def fit_cores(programs: Sequence[ProgramRun], others: Sequence[ProgramRun] = ()) -> CoresFit:
     """Find the number of cores that makes the log likeliest; ``others`` ran too, but their end says nothing."""
     busy = InFlight((one.began, one.ended) for one in (*programs, *others))
     peak = busy.peak
@@ -156,13 +156,13 @@ def fit_cores(programs: Sequence[Execution], others: Sequence[Execution] = ()) -
     )
 
 
-def _telling(programs: Sequence[Execution], busy: InFlight) -> int:
+def _telling(programs: Sequence[ProgramRun], busy: InFlight) -> int:
     loads = [busy.mean(one.began, one.ended) for one in programs]
     usual = statistics.median(loads)
     return sum(not _OTHER_LOAD * usual <= load <= usual / _OTHER_LOAD for load in loads)
 
 
-def _judged(programs: Sequence[Execution], busy: InFlight, cores: float) -> _Judged:
+def _judged(programs: Sequence[ProgramRun], busy: InFlight, cores: float) -> _Judged:
     def speed(count: int) -> float:
         return min(1.0, cores / count) if count > 0 else 1.0
 

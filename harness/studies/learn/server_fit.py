@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion.harness.studies.learn.attempts import SHORTEST, TimedAttempt
-from sfusion.harness.studies.learn.cores import CoresFit, Execution, fit_cores
+from sfusion.harness.studies.learn.cores import CoresFit, ProgramRun, fit_cores
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.slowness import Slowness
 from sfusion.harness.studies.learn.waits import fit_waits
@@ -37,14 +37,14 @@ def find_server(
     runs = [whole if own is None or not is_reported else min(own, whole) for own, whole in zip(ran, took, strict=True)]
     delays = [whole - own for whole, own in zip(took, runs, strict=True)]
     waits = fit_waits(answered, everything, delays) if sum(delays) >= _WAITS * sum(took) else None
-    programs = [Execution(one.ended - own, one.ended) for one, own in zip(answered, runs, strict=True)]
+    programs = [ProgramRun(one.ended - own, one.ended) for one, own in zip(answered, runs, strict=True)]
     for one in stopped:
         own = one.attempt.execution_time
         if own is not None or not is_reported:
             ran_for = min(own, one.seconds) if own is not None and is_reported else one.seconds
-            programs.append(Execution(one.ended - ran_for, one.ended, True))
+            programs.append(ProgramRun(one.ended - ran_for, one.ended, True))
     known = {id(one) for one in (*answered, *stopped)}
-    others = [Execution(one.began, one.ended) for one in everything if id(one) not in known and one.ending != "status"]
+    others = [ProgramRun(one.began, one.ended) for one in everything if id(one) not in known and one.ending != "status"]
     cores = fit_cores(programs, others)
     if waits is None and not cores.is_shared:
         return Slowness("none", (), (), cores=cores)
@@ -84,7 +84,7 @@ def find_server(
     )
 
 
-def _longer_programs(cores: CoresFit, stopped: Sequence[Execution]) -> tuple[float, ...]:
+def _longer_programs(cores: CoresFit, stopped: Sequence[ProgramRun]) -> tuple[float, ...]:
     """Seconds that stopped programs would have run alone, without those that never end."""
     given = sorted(cores.work[-len(stopped) :]) if stopped else []
     count = len(given) - min(round(cores.endless * len(cores.work)), len(given))

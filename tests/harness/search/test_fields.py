@@ -38,6 +38,7 @@ NOT_HUNTED: list[dict[str, Any]] = [
     {
         "incident": "volcengine/verl#1", "expected": "It goes on.", "worlds": ["sim", "ray"], "time_scale": 0.5,
         "horizon": "100s", "schedule": {"deviations": [[3, 1], [5, 2]]},
+        "observed": {"rate_limit": [2, 4], "unknown": "what more would do"},
         "sandbox": {
             "executor": "python",
             "instances": 2,

@@ -74,3 +74,17 @@ def test_a_call_without_an_attempt_says_how_long_it_waited(tmp_path, include):
     assert (without["waited"], without["attempts"]) == (1.5, [])
     assert "waited" not in having
     assert having["attempts"][0]["waited"] == 1.5
+
+
+@pytest.mark.parametrize(("ran", "read"), [(True, "may have run, but its output is lost."), (False, "did not run.")])
+def test_a_failure_is_written_with_what_the_model_read_and_an_answer_without(tmp_path, ran, read):
+    calls, log = log_of(tmp_path, ())
+    lost = Attempt(1, "http://10.0.0.1", Outcome.UNREACHABLE, may_have_run=ran, seconds=0.5)
+    for outcome, attempt in ((Outcome.UNREACHABLE, lost), (Outcome.OK, ATTEMPT), (Outcome.CANCELLED, lost)):
+        calls.ended(log, CallResult("c1", outcome, attempts=[attempt]), PROGRAM)
+    log.flush()
+    (path,) = tmp_path.iterdir()
+    failed, answered, cancelled = map(json.loads, path.read_text().splitlines())
+    assert failed["read"].startswith("[code_interpreter] This is not output of a program")
+    assert failed["read"].endswith(f"The code {read}")
+    assert not {"read"} & (answered.keys() | cancelled.keys())

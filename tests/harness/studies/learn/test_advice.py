@@ -23,8 +23,9 @@ from sfusion_tools.record import Call
 from tests.cases import every
 from tests.harness.studies.made_calls import attempt_at, call_at
 
-VALUES = "tools.rate_limit=2,4,16"
+VALUES = "tools.rate_limit=4,16"
 PART = ("06 cores, right", "23 quota, pausing")
+PART_VALUES = "tools.rate_limit=2,4,16"
 MEASURED: dict[str, Any] = {
     "tools": {"rate_limit": 16, "default_timeout": 6},
     "load": {"calls": 250, "concurrency": 32, "program": {"seconds": {"lognormal": [0.3, 0.6]}}},
@@ -46,7 +47,7 @@ def advised(learned: Learned) -> tuple[Any, str]:
 @pytest.mark.parametrize("kind", PART)
 def test_the_advice_from_a_log_is_that_for_its_production(kind: str) -> None:
     (production,) = (one for one in productions() if one.name == kind)
-    found = round_trip(production, 1, None, VALUES)
+    found = round_trip(production, 1, None, PART_VALUES)
     assert found.verdict in ("same", "neighbour"), found
 
 
@@ -66,7 +67,7 @@ def test_the_same_server_in_steps_shows_its_cores() -> None:
     learned = learn(played(**{**MEASURED, "load": load}, sandbox={"model": {"kind": "unbounded", "cores": 2}}))
     assert learned.headline == "contention"
     assert learned.sandboxes[0].slowness.model["cores"] == pytest.approx(2, rel=0.5)
-    assert advised(learned)[0] in (2, 4)
+    assert advised(learned)[0] == 4
     assert not [one for one in learned.programs if one.outcome == "program_timeout"]
 
 
