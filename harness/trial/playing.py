@@ -13,7 +13,7 @@ from typing import Any
 
 from sfusion.harness.errors import WorldError
 from sfusion.harness.trial.client import Settings, Told, TrialClient
-from sfusion.harness.trial.plan import TrialCall, SandboxEvent, Scene
+from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall
 from sfusion.harness.trial.record import PlayedCall, PlayedScene
 from sfusion.harness.trial.sandbox import TrialSandbox
 

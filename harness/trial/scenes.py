@@ -11,7 +11,7 @@ from sfusion.harness.lab.facts.canary import long_text, token
 from sfusion.harness.lab.facts.read import SHORTEST_CUT, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import TrialCall, SandboxEvent, Scene, TrialPlan
+from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall, TrialPlan
 from sfusion.harness.trial.record import Record
 
 DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 3
