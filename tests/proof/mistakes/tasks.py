@@ -62,7 +62,7 @@ class BlocksTheLoop(GoodTool):
 @mistake(
     "answers_are_own",
     "single-node",
-    also=("attempts_per_call", "no_duplicate_execution", "outcomes", "text_is_truthful"),
+    also=("attempts_per_call", "no_duplicate_execution", "text_is_truthful"),
 )
 class StateOnTheTool(GoodTool):
     """The request is kept on the tool, where the next call overwrites it while this one waits."""
