@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sfusion.harness.lab.facts.read import Reading, normal_wording, optional_streams, read_text
+from sfusion.harness.lab.facts.read import TextReading, normal_wording, optional_streams, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import UNSET, Told
-from sfusion.harness.trial.plan import PlannedCall
+from sfusion.harness.trial.plan import TrialCall
 from sfusion.harness.trial.record import PlayedCall, PlayedScene, Record, SentRequest
 
 PROGRAM_ENDS = {
@@ -31,7 +31,7 @@ _HARMLESS = frozenset({"content_type", "output", "delay", "drip"})
 class CallFacts:
     """One call with everything that is known of it."""
 
-    planned: PlannedCall
+    planned: TrialCall
     played: PlayedCall
     scene: PlayedScene
     takes: frozenset[str]
@@ -91,7 +91,7 @@ class CallFacts:
         return truths[min(self.answered.execution, len(truths) - 1)]
 
     @cached_property
-    def reading(self) -> Reading | None:
+    def reading(self) -> TextReading | None:
         """Return the text compared with the truth; None if there is no text or no truth to compare."""
         if self.told is None or self.told.raised is not None or "text" not in self.takes:
             return None

@@ -11,7 +11,7 @@ from sfusion.harness.trial.client import TrialAsk
 
 
 @dataclass(frozen=True)
-class PlannedCall:
+class TrialCall:
     """A call of a scene, when it is made, and how it must end."""
 
     ask: TrialAsk
@@ -27,6 +27,9 @@ class PlannedCall:
     """Cancelled that many seconds after it was made."""
     cancel_steps: int = 0
     """Cancelled that many iterations of the event loop later."""
+
+
+PlannedCall = TrialCall
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Scene:
     """One client between its ``begin`` and ``end``, with sandboxes of its own."""
 
     name: str
-    calls: tuple[PlannedCall, ...]
+    calls: tuple[TrialCall, ...]
     programs: Mapping[str, Sequence[ProgramTruth]] = field(default_factory=dict)
     """What the program with each mark does: on its first execution, its second, and so on; the last one stays."""
     faults: tuple[Mapping[str, Any], ...] = ()

@@ -13,7 +13,7 @@ from typing import Any
 
 from sfusion.harness.errors import WorldError
 from sfusion.harness.trial.client import Settings, Told, TrialClient
-from sfusion.harness.trial.plan import PlannedCall, SandboxEvent, Scene
+from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall
 from sfusion.harness.trial.record import PlayedCall, PlayedScene
 from sfusion.harness.trial.sandbox import TrialSandbox
 
@@ -83,7 +83,7 @@ async def _events(
 
 
 async def _make(
-    planned: PlannedCall, client: TrialClient, played: PlayedScene, before: asyncio.Task[None] | None
+    planned: TrialCall, client: TrialClient, played: PlayedScene, before: asyncio.Task[None] | None
 ) -> None:
     loop = asyncio.get_running_loop()
     if before is not None:

@@ -11,7 +11,7 @@ from sfusion.harness.lab.facts.canary import long_text, token
 from sfusion.harness.lab.facts.read import SHORTEST_CUT, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import PlannedCall, SandboxEvent, Scene, TrialPlan
+from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall, TrialPlan
 from sfusion.harness.trial.record import Record
 
 DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 3
@@ -54,7 +54,7 @@ class _Scene:
 
     def __init__(self, name: str, seed: int, scale: float) -> None:
         self.name, self.seed, self.scale = name, seed, scale
-        self.calls: list[PlannedCall] = []
+        self.calls: list[TrialCall] = []
         self.programs: dict[str, Sequence[ProgramTruth]] = {}
         self.faults: list[Mapping[str, Any]] = []
 
@@ -103,7 +103,7 @@ class _Scene:
         wanted |= {"arguments"} if "arguments" in ask else set()
         after = None if cancel_after is None else cancel_after * self.scale
         self.calls.append(
-            PlannedCall(TrialAsk(call, **ask), end, at * self.scale, in_turn, frozenset(wanted), after, cancel_steps)
+            TrialCall(TrialAsk(call, **ask), end, at * self.scale, in_turn, frozenset(wanted), after, cancel_steps)
         )
         return call
 

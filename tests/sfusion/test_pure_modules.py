@@ -17,6 +17,7 @@ PLAIN = (
     "sfusion_tools.limiter",
     "sfusion_tools.outcome",
     "sfusion_tools.record",
+    "sfusion.harness.lab.facts",
     "sfusion.harness.lab.journal",
     "sfusion.harness.lab.journal_v1",
     "sfusion.harness.studies.learn",

@@ -39,7 +39,7 @@ class Misread:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextReading:
     """A text compared with the truth."""
 
     wrong: tuple[Misread, ...]
@@ -53,13 +53,18 @@ class Reading:
     """Characters of a cut stream that are there."""
 
 
-def read_text(text: str, truth: ProgramTruth, *, own: Collection[str] = (), optional: Collection[str] = ()) -> Reading:
+Reading = TextReading
+
+
+def read_text(
+    text: str, truth: ProgramTruth, *, own: Collection[str] = (), optional: Collection[str] = ()
+) -> TextReading:
     """Compare a text with what the program did.
 
     ``own`` are canaries that the text may hold beside those of the streams, such as those of the code; ``optional`` are
     streams that may be left out as a whole.
     """
-    best: Reading | None = None
+    best: TextReading | None = None
     for variant in _variants(text, truth):
         reading = _read(variant, truth, frozenset(own), frozenset(optional))
         if not reading.wrong:
@@ -200,7 +205,7 @@ def _longest(most: int, fits: Any) -> int:
     return low
 
 
-def _read(text: str, truth: ProgramTruth, own: frozenset[str], optional: frozenset[str]) -> Reading:
+def _read(text: str, truth: ProgramTruth, own: frozenset[str], optional: frozenset[str]) -> TextReading:
     wrong: list[Misread] = []
     spans: list[tuple[int, int]] = []
     found = {name: _find(stream, text) for name in _STREAMS if (stream := getattr(truth, name)).strip()}
@@ -225,7 +230,7 @@ def _read(text: str, truth: ProgramTruth, own: frozenset[str], optional: frozens
         if err[-1][1] <= out[0][0] and not (text[: err[0][0]] + text[err[-1][1] : out[0][0]]).strip():
             wrong.append(Misread("stderr_first"))
     shown = frozenset(name for name, one in found.items() if one.spans)
-    return Reading(tuple(wrong), wording, frozenset(cut), shown, kept)
+    return TextReading(tuple(wrong), wording, frozenset(cut), shown, kept)
 
 
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
