@@ -8,7 +8,7 @@ from typing import Any
 
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import PlannedCall, Scene, TrialPlan
+from sfusion.harness.trial.plan import Scene, TrialCall, TrialPlan
 from sfusion.harness.trial.record import PlayedScene
 from sfusion.harness.trial.shapes import Shape
 from sfusion.harness.trial.trial import play_plan
@@ -39,7 +39,7 @@ def fault_row(shape: Shape) -> dict[str, str]:
             )
             scene = replace(
                 scene,
-                calls=(*scene.calls, PlannedCall(ask, "either")),
+                calls=(*scene.calls, TrialCall(ask, "either")),
                 programs={**scene.programs, mark: (ProgramTruth(_printed(mark) + "\n"),)},
                 faults=(*scene.faults, {"name": mark, "call": mark, **FAULTS[fault], **more}),
             )

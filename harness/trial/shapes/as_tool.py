@@ -64,6 +64,9 @@ class TargetTool(BaseTool):
             raise TargetRaised(told.raised)
         return ToolResponse(text=told.text), told.reward, dict(told.fields)
 
+    async def calc_reward(self, instance_id: str, **more: Any) -> None:
+        """Score nothing: a target's reward is that of its call."""
+
     async def release(self, instance_id: str, **more: Any) -> None:
         self._truths.pop(instance_id, None)
 

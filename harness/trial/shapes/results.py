@@ -81,7 +81,7 @@ def _fields(value: Any) -> dict[str, Any]:
     """
     leaves = [(path, leaf) for path, leaf in _leaves(value) if path]
     names = Counter(path[-1] for path, _ in leaves if not _of_compiler(path))
-    if any(len(path) > 1 for path, _ in leaves):
+    if any(len(path) > 1 or path[0] in ("run_result", "compile_result") for path, _ in leaves):
         names["status"] += 1
         leaves = [(path, leaf) for path, leaf in leaves if path != ("status",)]
     clear = {path for path, _ in leaves if names[path[-1]] == 1 and not _of_compiler(path)}

@@ -106,4 +106,6 @@ def test_a_structured_result_is_text_and_fields() -> None:
     )
     assert (told.fields["return_code"], told.fields["compile_result.return_code"]) == (3, 0)
     assert "status" not in told.fields
+    assert "status" not in told_of({"status": "Failed", "run_result": None}).fields
+    assert told_of({"status": "late", "output": "x"}).fields["status"] == "late"
     assert told_of((0.5, [{"error": "lost"}])).reward == 0.5

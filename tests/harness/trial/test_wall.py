@@ -12,7 +12,7 @@ import requests
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial import wall
 from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import PlannedCall, SandboxEvent, Scene, TrialPlan
+from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall, TrialPlan
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.shapes import shape_of
 from sfusion.harness.trial.wall import WallStage
@@ -36,11 +36,11 @@ def patient(base_url: str, code: str) -> Any:
         time.sleep(float(answer.headers["Retry-After"]))
 
 
-def ask(name: str, **more: Any) -> PlannedCall:
-    return PlannedCall(TrialAsk(name, f"# sfusion:call={name}\n"), "ok", **more)
+def ask(name: str, **more: Any) -> TrialCall:
+    return TrialCall(TrialAsk(name, f"# sfusion:call={name}\n"), "ok", **more)
 
 
-def play(target: Any, *calls: PlannedCall, command: tuple[str, ...] = (), **more: Any) -> tuple[Record, PlayedScene]:
+def play(target: Any, *calls: TrialCall, command: tuple[str, ...] = (), **more: Any) -> tuple[Record, PlayedScene]:
     names = [one.ask.call for one in calls]
     shape = shape_of(target, command=command)
     seconds = 0.0 if shape.child else 5.0
