@@ -69,8 +69,12 @@ class EveryCallEndsOnce(Promise):
             return self.unknown("no_call")
         on_the_way = _SLACK if story.journal.header.get("world") == "sim" else _ON_THE_WAY
         wrong: list[Verdict] = []
+        cut_off = 0
         for call in story.made:
             times = len(call.endings)
+            if not times and _is_cut_off(call, story):
+                cut_off += 1
+                continue
             if times != 1:
                 kind = "ended_often" if times else "never_ended"
                 wrong.append(self.broken_by(call, kind, times=times))
@@ -87,11 +91,23 @@ class EveryCallEndsOnce(Promise):
         made = len(story.made)
         not_made = (story.began.get("calls") or made) - made
         callers = {call.called["worker"] for call in story.made if call.called is not None}
+        if off := story.of_world("broken_off") if cut_off or not_made > 0 else []:
+            return self.unknown("broken_off", after=off[0]["after"], made=made, planned=made + not_made)
         if not_made > 0 and not callers <= story.deaths.keys():
             return self.broken("not_made", story.world[-3:], made=made, planned=made + not_made)
         lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
         kind = f"held{'_lost' if lost else ''}{'_not_made' if not_made > 0 else ''}"
         return self.held(kind, made=made, lost=lost, not_made=not_made)
+
+
+_PATIENCE = 600.0
+"""Seconds after which a call that has not ended never will, where the tool states no deadline."""
+
+
+def _is_cut_off(call: CallStory, story: Story) -> bool:
+    """Did the horizon come before a call had to have ended?"""
+    off, called = story.of_world("broken_off"), call.called
+    return bool(off and called and off[0]["at"] - called["at"] <= (called.get("allowed") or _PATIENCE))
 
 
 _ON_THE_WAY = 0.5
@@ -308,6 +324,8 @@ class RetryAfterHonoured(Promise):
         asked = again = 0
         wrong: list[Verdict] = []
         for call in story.made:  # code without a mark cannot be told apart from that of other calls
+            if not any("retry_after" in one for one in call.server):
+                continue
             until, why = -1.0, None
             broken_off = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
             read = {id(one) for one in call.answers if attempt_of(one) not in broken_off}

@@ -341,7 +341,7 @@ class RequestsPaced(Promise):
     def judge(self, story: Story) -> Verdict:
         pace = story.began.get("pace")
         if pace is None or story.of_world("limiter_died") or not story.limiter:
-            return self.not_applicable("no_pace")
+            return self.unknown("no_pace")
         (rate, burst), wrong = pace, []
         tokens, last = burst, 0.0
         granted = [one for one in story.limiter if one["event"] in ("granted", "handed_on")]
@@ -351,7 +351,7 @@ class RequestsPaced(Promise):
                 facts = {"at": event["at"], "early": (1 - tokens) / rate, "rate": rate, "burst": burst}
                 wrong.append(self.broken("too_fast", [event], **facts))
             tokens -= 1
-        return self.concluded(wrong, len(granted)) if granted else self.not_applicable("no_pace")
+        return self.concluded(wrong, len(granted)) if granted else self.unknown("no_pace")
 
 
 _ROUNDED = 1e-5

@@ -19,6 +19,9 @@ FAILED, REFUSED = "failed", "refused"
 """How a call ended of which no result came, and one whose arguments could not be used."""
 
 _STREAMS = frozenset({"stdout", "stderr"})
+_FEW = 40
+"""Characters of either end of a stream by which it is recognised."""
+WHOLE = Reading((), "", shown=_STREAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,9 @@ def _read_calls(story: Story) -> Iterator[ReadCall]:
             end = str(kind)
         text, truth, reading = _text(call, returned), None, None
         meant = truth_of(call.intent, call.call)
+        if end == "ok" and meant is not None and text == meant.stdout + meant.stderr and not call.of_server("strike"):
+            yield ReadCall(call, returned, end, text, meant, WHOLE, meant)
+            continue
         if end in PROGRAM_OUTCOMES and meant is not None and text is not None:
             raw = _said(call, meant)
             if raw is not None:
@@ -84,7 +90,8 @@ def _reading(text: str, truth: ProgramTruth, longest: float) -> Reading | None:
         return Reading((), "", shown=_STREAMS)
     if longest < size < SHORTEST_CUT:
         return None
-    if not truth.failed and not any(word in text for word in tokens_in(truth.stderr) or [truth.stderr.strip()]):
+    warned = truth.stderr.strip()
+    if not truth.failed and not any(word in text for word in tokens_in(warned) or (warned[:_FEW], warned[-_FEW:])):
         truth = replace(truth, stderr="")  # a tool may keep the warnings of a program that succeeded to itself
     reading = read_text(text, truth, optional=optional_streams(truth))
     if reading.wrong and truth.stderr and all(wrong.kind.startswith("cut_") for wrong in reading.wrong):

@@ -12,7 +12,7 @@ from sfusion.harness.lab.facts.read import exits, integers
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.base import Promise
 from sfusion.harness.lab.promises.output import misses
-from sfusion.harness.lab.promises.readings import FAILED, REFUSED, ReadCall, read_calls
+from sfusion.harness.lab.promises.readings import FAILED, REFUSED, WHOLE, ReadCall, read_calls
 from sfusion.harness.lab.promises.story import PROGRAM_OUTCOMES, CallStory, Story
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion_tools.sandbox.text import plain
@@ -222,6 +222,9 @@ class AnswersAreOwn(Promise):
             if meant is not None and (words or "mark" in one.call.intent):
                 judged.append((one, meant))
         for one, meant in judged:
+            if one.reading is not None and one.reading is WHOLE and one.call.of_server("arrived"):
+                yield None
+                continue
             text = one.text or one.returned.get("text") or ""
             others = (owners.get(word) for word in _WORD.findall(text))
             if (other := next((name for name in others if name not in (None, one.call.call)), None)) is not None:

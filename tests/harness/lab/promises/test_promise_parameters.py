@@ -108,13 +108,11 @@ def test_evidence_names_the_call_the_events_and_their_times() -> None:
 
 
 def test_a_run_that_the_horizon_breaks_off_is_unknown_and_says_how_far_it_came() -> None:
-    load = {"calls": 100, "concurrency": 5, "program": {"seconds": "1h"}}
-    cut = sim.run(
-        scene(horizon="10s", tools={"rate_limit": 5, "default_timeout": 4000, "max_timeout": 5000}, load=load)
-    )
+    load = {"calls": 100, "concurrency": 5, "program": {"seconds": "3s"}}
+    cut = sim.run(scene(horizon="10s", tools={"rate_limit": 5}, load=load))
     found = verdict(cut, "in_flight_within_limit")
     assert (found.state, found.how.kind) == ("unknown", "broken_off")
-    assert found.sentence == "the run was broken off after 10 s (`horizon`), with 5 of 100 calls made"
+    assert found.sentence == "the run was broken off after 10 s (`horizon`), with 20 of 100 calls made"
 
 
 def test_a_limit_that_the_load_cannot_reach_is_unknown() -> None:

@@ -34,6 +34,7 @@ def test_every_promise_is_held_when_nothing_is_broken() -> None:
         "cuts_marked",
         "stderr_shown",
         "no_dead_connection_used",
+        "requests_paced",
     }
 
 

@@ -177,7 +177,7 @@ class InTags(GoodTool):
     ("tool", "name", "failed"),
     [
         (KeepsTheEnd, "silent-truncation", []),
-        (KeepsAnotherEnd, "silent-truncation", ["cuts_marked", "text_is_truthful"]),
+        (KeepsAnotherEnd, "silent-truncation", ["text_is_truthful"]),
         (InTags, "coloured-tracebacks", []),
     ],
 )
