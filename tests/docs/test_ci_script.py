@@ -11,7 +11,7 @@ COMMAND = "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt tox
 
 def test_the_ci_script_runs_the_test_command_of_the_readme() -> None:
     assert f"$ {COMMAND}\n" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").endswith(f"\n{COMMAND}\n")
+    assert f"\n{COMMAND}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_every_workflow_installs_tox_as_the_test_command_does() -> None:

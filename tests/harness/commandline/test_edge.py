@@ -110,9 +110,7 @@ def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Pa
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize(
-    "command", ["run single-node --html", "run single-node --junit", "look log --html", "compare a b --html"]
-)
+@pytest.mark.parametrize("command", ["run single-node --html", "run single-node --junit", "compare a b --html"])
 def test_a_report_is_not_written_to_a_file_that_is_called_like_stdout(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
