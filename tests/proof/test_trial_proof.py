@@ -34,6 +34,7 @@ def test_right_tools_are_not_accused(name: str) -> None:
     assert (row.caught_by, row.sentence) == ((), "")
 
 
+@pytest.mark.timeout(300)
 def test_the_planted_mistakes_are_caught_and_every_check_can_fail() -> None:
     rows = {name: judged(TrialCase("planted", name)) for name in PLANTED}
     assert {name for name, row in rows.items() if not row.caught_by} == {"a timeout is told as 'No error'"}
