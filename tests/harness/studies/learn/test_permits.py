@@ -25,13 +25,7 @@ def test_a_client_that_waits_for_its_own_permits_is_the_cause() -> None:
     learned = learn(limited(4, 400, 0.00001))
     assert learned.client["rate_limit"][0] == 4
     assert learned.headline == "rate_limit"
-<<<<<<< HEAD
-    says = (
-        "limited by the client's own rate_limit 4: 50% of the time is waits for a permit; or by a server that is full"
-    )
-=======
     says = "limited by the client's own rate_limit 4: 50% of the time is waits for a permit; or by a server that is"
->>>>>>> advice
     assert learned.causes[0].says.startswith(says)  # with always the same load, this log does not tell
     assert learned.causes[0].evidence.startswith("400 of 400 requests waited for a permit, 0.2 s each")
 
