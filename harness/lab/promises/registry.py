@@ -22,7 +22,11 @@ for _module in iter_modules([str(Path(__file__).parent)]):
     import_module(f"{__package__}.{_module.name}")
 
 
-_IMPLIED = tuple(cls() for cls in PROMISES.values() if cls.implied)
+_IMPLIED = tuple(
+    cls()
+    for cls in PROMISES.values()
+    if cls.implied and not any(one.is_required() for one in cls.model_fields.values())
+)
 """Promises that hold in every run, whatever it is about."""
 
 

@@ -91,20 +91,22 @@ def _begin_in_turn(loop: Any, work: Any, *, eager_start: bool | None = None, **o
     return _NumberedTask(work, loop=loop, **options)
 
 
+_Task = asyncio.Task
+
+
 class _TaskOfAnyLoop(type):
     """Tasks of the real class are instances of its stand-in."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, _Task)
+        return isinstance(instance, _Task) if cls is _TaskInTurn else super().__instancecheck__(instance)
 
 
-_Task = asyncio.Task
-
-
-class _TaskInTurn(metaclass=_TaskOfAnyLoop):
+class _TaskInTurn(_Task[Any], metaclass=_TaskOfAnyLoop):
     """Stands in for ``asyncio.Task``, which aiohttp calls from Python 3.12 on to start tasks eagerly."""
 
     def __new__(cls, work: Any, *, loop: Any = None, **options: Any) -> Any:
+        if cls is not _TaskInTurn:
+            return super().__new__(cls)
         if isinstance(loop, VirtualTimeLoop):
             return _begin_in_turn(loop, work, **options)
         return _Task(work, loop=loop, **options)
