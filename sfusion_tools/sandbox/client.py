@@ -210,7 +210,8 @@ class SandboxClient:
             if told_to_wait and number > 1:
                 tried += f" ({told_to_wait} answered with 429 and Retry-After)"
             if number - told_to_wait >= self._retry.max_attempts or self._retry.max_attempts == 1:
-                sent.reading.message += f"; gave up after {tried}"
+                if self._retry.max_attempts > 1:
+                    sent.reading.message += f"; gave up after {tried}"
                 return sent.reading
             if pause >= min(left, end - loop.time()):
                 result.out_of_time = self._limit_reached(end - pause)

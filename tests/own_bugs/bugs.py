@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sfusion_tools import runner
 from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.limiter import book
 from sfusion_tools.outcome import Outcome
@@ -68,7 +69,7 @@ def compiler_gets_the_timeout_of_the_program(patch: Patch) -> None:
 
 @bug("hidden-default-timeout", "sent_as_asked")
 def timeout_of_the_call_ignored(patch: Patch) -> None:
-    changed(patch, arguments, "_timeout", lambda given, asked, config: (config.default_timeout, ""))
+    changed(patch, arguments, "_timeout", lambda given, asked, longest: (30.0, ""))
 
 
 @bug("rotten-compile", "outcomes")
@@ -90,7 +91,7 @@ def trailing_newline_of_the_code_stripped(patch: Patch) -> None:
 
 
 def rewritten(patch: Patch, change: Callable[[str], str]) -> None:
-    changed(patch, tool, "model_text", lambda made, *args, **more: change(made(*args, **more)))
+    changed(patch, runner, "model_text", lambda made, *args, **more: change(made(*args, **more)))
 
 
 @bug("one-after-the-other", "text_is_truthful")
@@ -103,7 +104,7 @@ def stderr_first(patch: Patch) -> None:
     def swapped(made: Any, result: CallResult, *args: Any, **more: Any) -> Any:
         return made(dataclasses.replace(result, stdout=result.stderr, stderr=result.stdout), *args, **more)
 
-    changed(patch, tool, "model_text", swapped)
+    changed(patch, runner, "model_text", swapped)
 
 
 @bug("one-after-the-other", "text_is_truthful")

@@ -92,10 +92,10 @@ def test_the_command_hunts() -> None:
 
 
 def test_the_command_prints_a_row_for_each_mistake_that_matches() -> None:
-    result = invoke("-k", "refusal-is-not-told or says-nothing-about-refusals")
+    result = invoke("-k", "never-retries or says-nothing-about-refusals")
     assert result.exit_code == 0, result.output
     assert [line.split()[:3] for line in result.output.splitlines() if line.startswith("caught")] == [
-        ["caught", "refusal-is-not-told", MISTAKES["refusal-is-not-told"].promise],
+        ["caught", "never-retries", MISTAKES["never-retries"].promise],
         ["caught", "says-nothing-about-refusals", "text_is_truthful"],
     ]
 

@@ -266,10 +266,13 @@ def test_a_round_of_chaos_is_played_on_the_cluster_and_in_sim(place: OwnCluster)
 
 
 def test_the_fake_can_run_on_a_node_and_time_can_be_scaled(place: OwnCluster) -> None:
-    tried = scenario("""
+    tried = scenario(
+        """
 time_scale: 0.01
 tools: {default_timeout: 30}
-load: {calls: 4, concurrency: 4, program: {seconds: 20s, prints: "{call}\\n"}}""")
+load: {calls: 4, concurrency: 4, program: {seconds: 20s, prints: "{call}\\n"}}""",
+        "\n  - {outcomes: {ok: all}}",
+    )
     journal, verdicts = played(place, tried, sandbox_on="node")
     all_held(verdicts)
     began = {one["call"]: one["at"] for one in of(journal, "server", "started")}
@@ -297,7 +300,7 @@ def test_a_run_ends_after_the_events_of_its_last_answers(place: OwnCluster, monk
     """Of large ones: a small answer is recorded before it is sent."""
     monkeypatch.setattr(ray_world, "_actor_class", ray.remote(num_cpus=0)(SlowToRecord))
     large = """load: {calls: 1, program: {prints: "{fill:262144}\\n"}}"""
-    journal, verdicts = played(place, scenario(large), sandbox_on="node")
+    journal, verdicts = played(place, scenario(large, "\n  - {outcomes: {ok: all}}"), sandbox_on="node")
     all_held(verdicts)
     assert len(of(journal, "server", "answered")) == 1
 

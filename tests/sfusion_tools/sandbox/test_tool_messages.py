@@ -85,7 +85,8 @@ async def test_a_null_stream_does_not_empty_the_message(stream, exit):
     """In verl, a null stdout or stderr gave an empty message."""
     async with FakeSandbox(faults=[{"what": {"output": {"what": "null", "stream": stream}}}]) as sandbox:
         text, metrics = await ask(make(sandbox), printing("out\n", errors="err\n", exit=exit))
-    assert text == ("err\n" if stream == "stdout" else "out\n")
+    left = "err\n" if stream == "stdout" else "out\n"
+    assert text == left + "[The program exited with code 1.]" * bool(exit)
     assert metrics["outcome"] == ("program_error" if exit else "ok")
 
 

@@ -23,7 +23,7 @@ OUTAGE = {
 
 def guarded(then: str) -> Any:
     guard = {"window": 20, "min_calls": 10, "probe_after": 8, "then": then}
-    return scene(**OUTAGE, tools={"rate_limit": 4, "guard": guard})
+    return scene(**OUTAGE, tools={"rate_limit": 4, "max_attempts": 1, "guard": guard})
 
 
 @pytest.mark.parametrize("then", ["warn", "fail"])

@@ -37,7 +37,7 @@ def shrunk(task: Task, promise: str) -> dict[str, Any]:
     return found.scenario.plain
 
 
-SHRUNK = ("semaphore-per-call", "never-retries", "outage-scored-zero")
+SHRUNK = ("limiter-of-its-own", "never-retries", "outage-scored-zero")
 
 
 @pytest.fixture(scope="module")
