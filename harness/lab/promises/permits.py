@@ -43,8 +43,6 @@ class InFlightWithinLimit(Promise):
         limit = self.limit or story.began.get("limit")
         if limit is None:
             return self.not_shown(story, "no_limit")
-        if (why := _unseen(story)) is not None:
-            return self.not_shown(story, "unseen", why=why)
         found = count_in_flight(_client_steps(story) if story.has_client else _server_steps(story), limit)
         if not found.peak:
             return self.not_shown(story, "nothing")
@@ -54,6 +52,8 @@ class InFlightWithinLimit(Promise):
             kind = "exceeded_unreported"
             seen = count_in_flight(_server_steps(story), limit)
             found = seen if seen.broken or seen.peak > found.peak else found
+        if found.broken and (why := _unseen(story)) is not None:
+            return self.not_shown(story, "unseen", why=why)
         if found.broken:
             facts = {"at": found.first[-1]["at"], "crowd": found.crowd, "reported": reported, "limit": found.limit}
             return self.broken(kind, found.first, found.broken, **facts)

@@ -121,7 +121,7 @@ class RetriesSlowPrograms(GoodTool):
         return result
 
 
-@mistake("no_duplicate_execution", "executed-then-504", also=("attempts_per_call", "outcomes"))
+@mistake("no_duplicate_execution", "executed-then-504", also=("attempts_per_call",))
 class RetriesWhatMayHaveRun(GoodTool):
     """A call is sent again although its program may have run, and the config forbids that."""
 
@@ -182,7 +182,7 @@ class ReusesDeadConnections(GoodTool):
 # -- what is sent --
 
 
-@mistake("sent_as_asked", "old-image", also=("outcomes", "text_is_truthful"))
+@mistake("sent_as_asked", "old-image", also=("outcomes",))
 class SendsStdin(GoodTool):
     """Sends the text None as stdin."""
 
@@ -190,7 +190,7 @@ class SendsStdin(GoodTool):
         return {**super().body(request), "stdin": "None"}
 
 
-@mistake("text_is_truthful", "rotten-compile", also=(*TAKEN_FOR_OUTPUT, "sent_as_asked", "stderr_shown"))
+@mistake("text_is_truthful", "rotten-compile", also=(*TAKEN_FOR_OUTPUT, "stderr_shown"))
 class ForgetsTheLanguage(GoodTool):
     """Whatever the model writes is run as Python."""
 

@@ -65,8 +65,8 @@ class BlocksTheLoop(GoodTool):
     "answers_are_own",
     "single-node",
     also=(
-        *("attempts_per_call", "infra_never_scored", "no_duplicate_execution", "only_transient_retried", "outcomes"),
-        *("sent_as_asked", "text_is_truthful"),
+        *("attempts_per_call", "infra_never_scored", "no_duplicate_execution", "only_transient_retried"),
+        "text_is_truthful",
     ),
 )
 class StateOnTheTool(GoodTool):

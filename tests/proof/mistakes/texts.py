@@ -92,7 +92,7 @@ class BothStreamsOrNothing(GoodTool):
         return super().printed(outcome, {**part, "stdout": "", "stderr": ""} if missing else part)
 
 
-@mistake("stderr_shown", "null-stdout", also=("text_is_truthful",))
+@mistake("stderr_shown", "null-stdout")
 class DropsStderr(GoodTool):
     """The model reads stdout and nothing else, also after a traceback."""
 
@@ -119,7 +119,7 @@ class DropsPartialOutput(GoodTool):
         return "" if result.outcome == "program_timeout" else super().output(result)
 
 
-@mistake("cuts_marked", "silent-truncation", also=("text_is_truthful",))
+@mistake("cuts_marked", "silent-truncation")
 class ClipsSilently(GoodTool):
     """Long output is cut, and nothing says so."""
 
