@@ -44,7 +44,7 @@ NOTHING_SHOWN = ("every_call_ends_once", "text_is_truthful")
 
 UNSEEN = (
     "limiter-of-its-own", "ignores-the-pace", "round-robin", "model-sets-the-timeout", "never-retries",
-    "retries-without-bound", "retries-refusals", "retries-server-errors", "retries-sandbox-errors",
+    "retries-without-bound", "retries-refusals", "retries-sandbox-errors",
     "retries-what-may-have-run", "retries-in-step", "retries-at-once", "connection-per-call", "reuses-dead-connections",
     "ignores-undecodable-bytes", "outcome-only-in-metrics", "unbounded-output", "keeps-escape-codes",
 )  # fmt: skip
