@@ -70,8 +70,8 @@ class _Scene:
     def rich(self, name: str) -> str:
         """Return several lines of which every blank matters, the last without its end."""
         a, b, c = (self.word(name, part) for part in "abc")
-        rule = "- · " * 16
-        return f"  {a}\n\n    é e\u0301 漢字 🙂 {b}  \n{rule}\n{rule}\nWarning: -17 0.123456789 1e-9\n\tend {c}"
+        rule, misleading = "- · " * 16, "Warning: SandboxError TimeLimitExceeded"
+        return f"  {a}\n\n    é e\u0301 漢字 🙂 {b}  \n{rule}\n{rule}\n{misleading} -17 0.123456789 1e-9\n\tend {c}"
 
     def add(
         self,
@@ -234,7 +234,7 @@ class _Maker:
         s.add("ok", s.out(), what={"output": {"what": "null", "stream": "stderr"}}, at=later)
         s.add("ok_empty", ProgramTruth(), at=later)
         s.add("ok", s.out(), at=later)
-        s.add("throttled", s.out(), what={"status": 429, "retry_after": OVER})
+        s.add("throttled", s.out(), what={"status": 429, "headers": {"Retry-After": OVER}})
         return s.scene(horizon=seconds(4000.0))
 
     def down(self) -> Scene:

@@ -97,3 +97,8 @@ class Tool(GoodTool):
 
 def test_flags_are_no_durations() -> None:
     assert told_of({"timed_out": True, "time": 3}).text == "timed_out: True"
+
+
+def test_a_status_that_a_program_prints_is_not_its_own(tmp_path: Path) -> None:
+    late = 'part["status"] == "TimeLimitExceeded"'
+    assert "ends_told_apart" in _broken(tmp_path, STRICT.replace(late, '"TimeLimitExceeded" in str(data)'))
