@@ -24,7 +24,9 @@ FAILED_ENDS = ("not_run", "may_have_run", "throttled", "sandbox_failed")
 """The ends of a call whose sandbox failed."""
 
 _MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
-_HARMLESS = frozenset({"content_type", "output", "delay", "drip"})
+_DOUBTFUL = frozenset({"content_type", "output"})
+"""Faults that leave the result in the answer, though a client may rightly refuse such an answer."""
+_HARMLESS = _DOUBTFUL | {"delay", "drip"}
 
 
 @dataclass
@@ -49,6 +51,8 @@ class CallFacts:
     def end(self) -> str:
         """Return how it had to end; ``either`` is what the wire says, ok or failed."""
         faster = self.planned.end == "cancelled" and not self.played.cancelled
+        if self.refused:
+            return "failed"
         if self.planned.end != "either" and not faster:
             return PROGRAM_ENDS.get(self.planned.end, self.planned.end)
         return "ok" if self.answered is not None else "failed"
@@ -57,6 +61,16 @@ class CallFacts:
     def failed(self) -> bool:
         """Did the sandbox fail it?"""
         return self.end in FAILED_ENDS or self.end == "failed"
+
+    @property
+    def refused(self) -> bool:
+        """Did the client take a doubtful answer for a failure: nothing of the program is told?"""
+        if self.answered is None or self.told is None or not _DOUBTFUL & set(self.answered.faults):
+            return False
+        if self.told.raised is not None:
+            return "raises" in self.takes
+        printed = self.truth is not None and bool(self.truth.stdout.strip())
+        return printed and self.reading is not None and not self.reading.shown
 
     @property
     def set_aside(self) -> bool:

@@ -88,5 +88,5 @@ def shown(value: Any, most: int = 80) -> str:
 
 
 def played_ends(facts: TrialFacts) -> Iterator[CallFacts]:
-    """Yield the calls that were made in earnest: neither cancelled nor broken off."""
-    return (call for call in facts if call.told is not None and not call.played.cancelled)
+    """Yield the calls that were made in earnest: neither cancelled nor broken off, nor such as may end in any way."""
+    return (call for call in facts if call.told is not None and not call.played.cancelled and call.planned.end != "any")

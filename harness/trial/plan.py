@@ -16,7 +16,7 @@ class TrialCall:
 
     ask: TrialAsk
     end: str
-    """One of ``ends.ENDS``: how the call must end, by what the programs and faults of the scene do."""
+    """How the call must end, by what programs and faults do; of ``any`` only the requests are judged."""
     at: float = 0.0
     """Seconds after the beginning of the scene."""
     in_turn: bool = False

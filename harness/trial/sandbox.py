@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sfusion.fakes.sandbox import FakeSandbox
@@ -124,6 +125,7 @@ class TrialSandbox(FakeSandbox):
                 sent = self._open[key]
                 sent.ended, sent.status, sent.client_gone = event["at"], event["status"], event["client_gone"]
                 if event.get("retry_after") is not None:
-                    sent.retry_after = float(event["retry_after"])
+                    with suppress(ValueError):  # a date, which is over
+                        sent.retry_after = float(event["retry_after"])
             case "strike" if key in self._open:
                 self._open[key].faults += (event["kind"],)

@@ -17,6 +17,8 @@ from sfusion.harness.trial.record import Record
 DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 3
 LONGEST = 150_000
 """Characters of the longest output."""
+OVER = "Wed, 21 Oct 2015 07:28:00 GMT"
+"""The other form of Retry-After: a date, on every clock in the past."""
 CONCURRENT = frozenset({"concurrent"})
 
 
@@ -68,7 +70,8 @@ class _Scene:
     def rich(self, name: str) -> str:
         """Return several lines of which every blank matters, the last without its end."""
         a, b, c = (self.word(name, part) for part in "abc")
-        return f"  {a}\n\n    é漢字 🙂 {b}  \n{'- · ' * 16}\n{'- · ' * 16}\nWarning: -17 0.123456789 1e-9\n\tend {c}"
+        rule, misleading = "- · " * 16, "Warning: SandboxError TimeLimitExceeded"
+        return f"  {a}\n\n    é e\u0301 漢字 🙂 {b}  \n{rule}\n{rule}\n{misleading} -17 0.123456789 1e-9\n\tend {c}"
 
     def add(
         self,
@@ -116,7 +119,7 @@ def code_of(mark: str, language: str = "python") -> str:
     comment = "//" if language in COMPILED else "#"
     return (
         f"{comment} sfusion:call={mark}\n"
-        f"text = \"é漢字 🙂 'quoted' \\n \\\\ %s {{}}\"\t\n\n"
+        f"text = \"é e\u0301 漢字 🙂 'quoted' \\n \\\\ %s {{}}\"\t\n\n"
         f"if text:  \n    \n    print(text)\n"
         f"{comment} the end of {mark}\n"
     )
@@ -175,6 +178,10 @@ class _Maker:
             s.add("bad_arguments", arguments=arguments)
         for _ in range(2):
             s.add("ok", s.out())
+        s.add("ok", s.out(), stdin=f"  {s.word('in')}\n last")
+        fenced = code_of(f"programs-{len(s.calls)}") + 'text = """\n```python\nprint(1)\n```\n"""\n'
+        s.add("ok", s.out(), code=fenced, needs=("code",))
+        s.add("any", s.out(), language="R")  # a client may refuse it, but "r" is another word
         return s.scene()
 
     def bounds(self, record: Record) -> Scene | None:
@@ -227,6 +234,7 @@ class _Maker:
         s.add("ok", s.out(), what={"output": {"what": "null", "stream": "stderr"}}, at=later)
         s.add("ok_empty", ProgramTruth(), at=later)
         s.add("ok", s.out(), at=later)
+        s.add("throttled", s.out(), what={"status": 429, "headers": {"Retry-After": OVER}})
         return s.scene(horizon=seconds(4000.0))
 
     def down(self) -> Scene:

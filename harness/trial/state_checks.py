@@ -6,7 +6,7 @@ from sfusion.harness.trial.calls import TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, shown
 
 _FOR_GOOD = 2
-"""Tasks of one name that may outlive a client, such as one that a limiter of the process keeps."""
+"""Sessions, and tasks of one name, that may outlive a client, such as one that a limiter of the process keeps."""
 
 
 @check(altered="{call}: {how}")
@@ -25,6 +25,7 @@ def arguments_unchanged(facts: TrialFacts) -> Findings:
     tasks="after scene {scene} {left:task} of the client went on: {names}",
     busy="when the last call of scene {scene} had ended, {left:request} of the client were in flight",
     connections="after scene {scene} {left:connection} were open, of {most} that were needed at once",
+    sessions="in scene {scene} {left:session} of aiohttp were dropped without being closed",
 )
 def nothing_left(facts: TrialFacts) -> Findings:
     """Nothing of a released instance is kept; no task, request or connection outlives the calls."""
@@ -43,6 +44,9 @@ def nothing_left(facts: TrialFacts) -> Findings:
         most = max((one.in_flight for one in scene.requests), default=0)
         if scene.connections_left > max(2, most * len(scene.settings.urls)):
             yield Wrong("connections", {"scene": name, "left": scene.connections_left, "most": most})
+        unclosed = scene.logged.count("Unclosed client session")  # aiohttp says so where a session is collected
+        if unclosed > _FOR_GOOD:
+            yield Wrong("sessions", {"scene": name, "left": unclosed})
         yield None
 
 

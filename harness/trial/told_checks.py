@@ -30,7 +30,7 @@ _READ = {
 def read_as_happened(facts: TrialFacts) -> Findings:
     """Every token of an output is in the text once, in order, with its lines intact; a cut says what is missing."""
     for call in played_ends(facts):
-        if call.reading is None or call.planned.ask.tests:
+        if call.reading is None or call.planned.ask.tests or call.refused:
             continue
         for one in call.reading.wrong:
             lost = shown(one.details.get("lost", ""))
@@ -78,14 +78,10 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     """Return for each end the wordings that were met, each with the first call that had it."""
     met: dict[str, dict[str, str]] = defaultdict(dict)
     for call in played_ends(facts):
-        clear = call.reading is None or not (call.reading.cut or call.reading.wrong)
-        if (
-            clear
-            and call.wording is not None
-            and call.end not in ("failed", "cancelled")
-            and not call.planned.ask.tests
-        ):
-            met[call.end].setdefault(call.wording, call.name)
+        clear = call.refused or call.reading is None or not (call.reading.cut or call.reading.wrong)
+        end = "sandbox_failed" if call.refused else call.end
+        if clear and call.wording is not None and end not in ("failed", "cancelled") and not call.planned.ask.tests:
+            met[end].setdefault(call.wording, call.name)
     return dict(met)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import time
@@ -188,6 +189,7 @@ def play_plan(shape: Shape, world: Stage | None, plan: Callable[[float], TrialPl
     why = shape.wall or ("asked for" if world == "wall" else "")
     if world == "virtual" and shape.wall:
         raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
+    gc.collect()  # what other clients of this process left behind is not this one's
     if not why:
         record = VirtualStage().play(plan(1.0), shape.make)
         if not record.unplayable or world == "virtual":

@@ -96,7 +96,8 @@ def _written(value: Any) -> str:
     """Return every leaf on lines of its own. Durations are left out: they differ from call to call."""
     lines = []
     for path, leaf in _leaves(value):
-        if isinstance(leaf, float) or (_is_number(leaf) and "time" in path[-1]):
+        counted = _is_number(leaf) and not isinstance(leaf, bool)  # ``timed_out`` is no duration
+        if isinstance(leaf, float) or (counted and "time" in path[-1]):
             continue
         name = ".".join(path)
         lines.append(f"{name}:\n{leaf}" if isinstance(leaf, str) and leaf else f"{name}: {leaf}")

@@ -117,7 +117,7 @@ def _of_config(path: Path) -> Shape:
     entries = read_entries(path)
     if not entries:
         raise BadOption(f"{path}: `tools` is empty; a trial judges its first tool")
-    sys.path.append(str(path.resolve().parent))
+    sys.path += [str(path.resolve().parent), os.getcwd()]
     return _probed(
         str(path), lambda: ToolClient(entries[0], str(path)), f"the tool {entries[0]['class_name']} of a tool config"
     )

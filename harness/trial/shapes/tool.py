@@ -96,8 +96,13 @@ class ToolClient:
         shown |= {"outcome"} if "outcome" in told.fields else set()
         shown |= {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
         shown |= {"reward"} if told.reward is not None else set()
-        shown |= {"urls"} if self._own else set()
+        shown |= {"urls"} if self._own or self._lists_addresses else set()
         self.takes = self.takes | settings | (set(self._names) - {"solution"}) | shown
+
+    @property
+    def _lists_addresses(self) -> bool:
+        config = self._entry.get("config") or {}
+        return any(isinstance(config.get(key), list) for key in URL_KEYS)
 
     async def begin(self, settings: Settings) -> None:
         config = dict(self._entry.get("config") or {})

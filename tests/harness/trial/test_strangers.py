@@ -1,0 +1,104 @@
+"""Right and wrong clients that a stranger wrote, who had read the documentation alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sfusion.harness.trial.shapes.results import told_of
+from sfusion.harness.trial.trial import judge
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+STRICT = """
+import unicodedata, re
+import aiohttp
+
+async def run(base_url, code, language="python", stdin=None, run_timeout=10.0):
+    body = {"code": code, "language": language, "stdin": stdin, "run_timeout": run_timeout}
+    timeout = aiohttp.ClientTimeout(total=run_timeout + 20)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        async with session.post(f"{base_url}/run_code", json=body, raise_for_status=True) as answer:
+            data = await answer.json()
+    if answer.status != 200 or data["status"] == "SandboxError":
+        raise RuntimeError("the sandbox failed")
+    compiled, ran = data["compile_result"], data["run_result"]
+    stuck = compiled is not None and compiled["return_code"] != 0
+    part = compiled if stuck else ran
+    if part["stdout"] is None or part["stderr"] is None:
+        raise RuntimeError("output is lost")
+    return {
+        "out": part["stdout"], "err": part["stderr"], "passed": part["return_code"] == 0,
+        "timed_out": part["status"] == "TimeLimitExceeded", "compiled": not stuck,
+    }
+"""
+"""It refuses answers without a stream or of another type, and tells every end by flags."""
+
+NEVER_CLOSED = (
+    "    async with aiohttp.ClientSession(timeout=timeout) as session:\n",
+    "    session = aiohttp.ClientSession(timeout=timeout)\n    if True:\n",
+)
+
+
+def _broken(folder: Path, source: str) -> set[str]:
+    (folder / "strict.py").write_text(source, encoding="utf-8")
+    return {one.promise for one in judge(f"{folder / 'strict.py'}:run").verdicts if one.state == "broken"}
+
+
+def test_a_strict_client_that_tells_ends_by_flags_is_not_accused(tmp_path: Path) -> None:
+    assert _broken(tmp_path, STRICT) == set()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "check"),
+    [
+        ('"code": code', '"code": unicodedata.normalize("NFC", code)', "sent_as_asked"),
+        ('"code": code', '"code": (re.findall(r"```python(.*?)```", code, re.S) or [code])[0]', "sent_as_asked"),
+        ('"stdin": stdin', '"stdin": stdin and stdin.rstrip() + "\\n"', "sent_as_asked"),
+        ('"language": language', '"language": language.lower()', "sent_as_asked"),
+        (*NEVER_CLOSED, "nothing_left"),
+    ],
+)
+def test_its_mistakes_are_seen(right: str, wrong: str, check: str, tmp_path: Path) -> None:
+    assert check in _broken(tmp_path, STRICT.replace(right, wrong))
+
+
+def test_an_unreadable_date_of_retry_after_is_met(tmp_path: Path) -> None:
+    tool = """
+from sfusion.harness.search.shrink.reference_tool import GoodTool
+
+class Tool(GoodTool):
+    def read(self, status, headers, body):
+        int(headers.get("Retry-After", "0").partition(".")[0])
+        return super().read(status, headers, body)
+"""
+    (tmp_path / "dated.py").write_text(tool, encoding="utf-8")
+    found = judge(f"{tmp_path / 'dated.py'}:Tool").verdicts
+    assert {one.promise for one in found if one.state == "broken"} == {"outcome_stated"}
+
+
+def test_several_addresses_in_a_config_are_played_with(tmp_path: Path) -> None:
+    (tmp_path / "first_only.py").write_text(
+        """
+from sfusion.harness.search.shrink.reference_tool import GoodTool
+
+class Tool(GoodTool):
+    def choose(self, shared, failed):
+        return self.urls[0]
+""",
+        encoding="utf-8",
+    )
+    config = "tools: [{class_name: first_only.Tool, config: {sandbox_fusion_url: [http://a.invalid]}}]\n"
+    (tmp_path / "tools.yaml").write_text(config, encoding="utf-8")
+    found = judge(str(tmp_path / "tools.yaml")).verdicts
+    assert {one.promise for one in found if one.state == "broken"} == {"sandboxes_used"}
+
+
+def test_flags_are_no_durations() -> None:
+    assert told_of({"timed_out": True, "time": 3}).text == "timed_out: True"
+
+
+def test_a_status_that_a_program_prints_is_not_its_own(tmp_path: Path) -> None:
+    late = 'part["status"] == "TimeLimitExceeded"'
+    assert "ends_told_apart" in _broken(tmp_path, STRICT.replace(late, '"TimeLimitExceeded" in str(data)'))
