@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import partial
-from types import GenericAlias
 from typing import Any, TypeVar
 
 from sfusion.harness.errors import NoProgress, NothingLeft
@@ -111,9 +110,6 @@ class _TaskInTurn(_Task[Any], metaclass=_TaskOfAnyLoop):
         if isinstance(loop, VirtualTimeLoop):
             return _begin_in_turn(loop, work, **options)
         return _Task(work, loop=loop, **options)
-
-    def __class_getitem__(cls, item: Any) -> GenericAlias:  # ``asyncio.Task[None]()``, also in a client's code
-        return GenericAlias(_Task, item)
 
 
 class _NumberedTimer(asyncio.TimerHandle):

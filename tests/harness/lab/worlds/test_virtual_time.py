@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import time
 
 import aiohttp
@@ -230,3 +231,30 @@ def test_timers_of_one_time_are_due_in_the_order_of_their_making_whatever_other_
         return due
 
     assert [run_virtually(main(others)) for others in range(4)] == [list(range(50))] * 4
+
+
+def test_asyncio_task_can_be_used_as_ever_and_no_task_of_virtual_time_starts_eagerly() -> None:
+    order: list[str] = []
+
+    async def step(name: str) -> str:
+        order.append(name)
+        return name
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        eager = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+        made: asyncio.Task[str] = asyncio.Task(step("made"), loop=loop, **eager)  # as aiohttp does
+        order.append("first")
+
+        class Mine(asyncio.Task[str]):
+            pass
+
+        mine = Mine(step("mine"), loop=loop)
+        assert isinstance(made, asyncio.Task)
+        assert isinstance(mine, Mine)
+        assert not isinstance(made, Mine)
+        assert [await made, await mine] == ["made", "mine"]
+
+    run_virtually(main())
+    assert order == ["first", "made", "mine"]
+    assert asyncio.Task.__name__ == "Task"
