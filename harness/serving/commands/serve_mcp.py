@@ -81,6 +81,7 @@ async def _serve_http(server: Any, port: int, about: str) -> None:
         listening.bind((_LOOPBACK, port))
     except OSError as error:
         raise BadOption(f"port {port} cannot be used: {error.strerror}; --port 0 picks a free one") from error
+    listening.listen()  # whoever reads the address may connect at once
     app = server.streamable_http_app(host=_LOOPBACK)
     typer.echo(f"MCP server on http://{_LOOPBACK}:{listening.getsockname()[1]}/mcp")
     typer.echo(about)
