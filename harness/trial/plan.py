@@ -29,9 +29,6 @@ class TrialCall:
     """Cancelled that many iterations of the event loop later."""
 
 
-PlannedCall = TrialCall
-
-
 @dataclass(frozen=True)
 class SandboxEvent:
     """Something that happens to a sandbox: ``crash``, ``restart``, ``wedge``, ``unwedge``; or a ``clock_jump``."""

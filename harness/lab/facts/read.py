@@ -53,9 +53,6 @@ class TextReading:
     """Characters of a cut stream that are there."""
 
 
-Reading = TextReading
-
-
 def read_text(
     text: str, truth: ProgramTruth, *, own: Collection[str] = (), optional: Collection[str] = ()
 ) -> TextReading:

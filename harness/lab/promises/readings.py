@@ -8,7 +8,7 @@ from math import inf
 
 from sfusion.fakes.sandbox.spoil import ADDED, DECODE_ERROR
 from sfusion.harness.lab.facts.canary import tokens_in
-from sfusion.harness.lab.facts.read import SHORTEST_CUT, Reading, normal_wording, optional_streams, read_text
+from sfusion.harness.lab.facts.read import SHORTEST_CUT, TextReading, normal_wording, optional_streams, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.lab.journal import SHOWN, Event
 from sfusion.harness.lab.programs import truth_of, unpacked
@@ -21,7 +21,7 @@ FAILED, REFUSED = "failed", "refused"
 _STREAMS = frozenset({"stdout", "stderr"})
 _FEW = 40
 """Characters of either end of a stream by which it is recognised."""
-WHOLE = Reading((), "", shown=_STREAMS)
+WHOLE = TextReading((), "", shown=_STREAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ReadCall:
     """What the model read, without escape codes; None if the journal does not have all of it."""
     truth: ProgramTruth | None
     """What the sandbox said of the program; None if it said nothing, or more than the journal has."""
-    reading: Reading | None
+    reading: TextReading | None
     meant: ProgramTruth | None
     """What the program does when nothing goes wrong."""
 
@@ -83,11 +83,11 @@ def _read_calls(story: Story) -> Iterator[ReadCall]:
         yield ReadCall(call, returned, end, text, truth, reading, meant)
 
 
-def _reading(text: str, truth: ProgramTruth, longest: float) -> Reading | None:
+def _reading(text: str, truth: ProgramTruth, longest: float) -> TextReading | None:
     """Compare a text; None if the tool may have cut it to less than a text can be compared with."""
     size = len(truth.stdout) + len(truth.stderr)
     if text == truth.stdout + truth.stderr and not truth.failed:
-        return Reading((), "", shown=_STREAMS)
+        return TextReading((), "", shown=_STREAMS)
     if longest < size < SHORTEST_CUT:
         return None
     warned = truth.stderr.strip()

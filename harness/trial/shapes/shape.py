@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -76,6 +78,8 @@ def shape_of(
         module = sys.modules.get(getattr(target, "__module__", "") or "")
         name = getattr(target, "__qualname__", type(target).__name__)
     if isinstance(target, type) and issubclass(target, Adapter):
+        if inspect.isabstract(target):
+            raise BadOption(f"{name} is an adapter without `async def call(self, ask)`, which makes one call")
         return Shape(name, "an adapter", target, target().takes)
     if isinstance(target, type) and (lacking := missing_methods(target)):
         raise BadOption(f"{name} looks like a tool of verl's, but has no {', '.join(f'{one}()' for one in lacking)}")
@@ -90,7 +94,7 @@ def shape_of(
     return _probed(name, lambda: FunctionClient(target, name, surroundings), f"{kind}, {how}", why)
 
 
-class Adapter:
+class Adapter(ABC):
     """Base of adapters that users write: ``call`` is all that is needed."""
 
     can_take: ClassVar[Collection[str]] = ("code", "text")
@@ -103,10 +107,11 @@ class Adapter:
     async def begin(self, settings: Settings) -> None:
         self.settings = settings
 
+    @abstractmethod
     async def call(self, ask: TrialAsk) -> Told:
-        raise NotImplementedError
+        """Make one call and return what came back."""
 
-    async def end(self) -> None:
+    async def end(self) -> None:  # noqa: B027 # many have nothing to close
         """Close what ``begin`` opened."""
 
     def inside(self) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.errors import BadOption, MissingWorld
+from sfusion.harness.trial.client import Told, TrialAsk
 from sfusion.harness.trial.shapes import Adapter, shape_of, told_of
 from tests.cases import every
 
@@ -92,6 +93,14 @@ def test_a_users_adapter_is_taken_as_it_is() -> None:
     class Mine(Adapter):
         can_take = ("code", "text", "language")
 
+        async def call(self, ask: TrialAsk) -> Told:
+            return Told("")
+
+    class Unfinished(Adapter):
+        pass
+
+    with pytest.raises(BadOption, match="Unfinished is an adapter without `async def call"):
+        shape_of(Unfinished)
     shape = shape_of(Mine)
     assert shape.takes == {"code", "text", "language"}
     assert isinstance(shape.make(), Mine)
