@@ -99,7 +99,7 @@ def markdown(runs: Sequence[RunReport]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def annotations(runs: Sequence[RunReport]) -> str:
+def github_annotations(runs: Sequence[RunReport]) -> str:
     """Workflow commands of GitHub: an error for each broken promise, a warning for each that could not be judged."""
     lines = []
     for run in runs:

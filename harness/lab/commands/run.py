@@ -47,7 +47,7 @@ from sfusion.harness.lab.scenarios.parts import read_schedule
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
-from sfusion.harness.reports.summaries import annotations
+from sfusion.harness.reports.summaries import github_annotations
 from sfusion.harness.studies.history.record import current_commit
 from sfusion.harness.studies.history.store import DEFAULT_LIMIT, written_with_history
 from sfusion_tools.errors import near
@@ -181,7 +181,7 @@ def run(options: RunOptions) -> int:
         shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
     reports.write(runs)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        text_stream(reports.json).write(annotations(runs))
+        text_stream(reports.json).write(github_annotations(runs))
     return 1 if 1 in codes else max(codes)
 
 

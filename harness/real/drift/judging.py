@@ -154,8 +154,9 @@ def _why_not_comparable(probe: Probe, left: ServerAnswers, right: ServerAnswers)
             return side.not_comparable[probe.id]
         if probe.id not in side.answers:
             return f"{side.name} was not asked"
-    for side, other in ((left, right), (right, left)):
-        if _refuses_pages(side.answers[probe.id]) and not _refuses_pages(other.answers[probe.id]):
+    refuse = [_refuses_pages(side.answers[probe.id]) for side in (left, right)]
+    for side, one, both in ((left, refuse[0], all(refuse)), (right, refuse[1], all(refuse))):
+        if one and not both:
             return f"{side.name} is sfusion's fake, which refuses requests of web pages and of other host names"
     lacks = [lacking(probe, side.answers[probe.id]) for side in (left, right)]
     for side, lack, other in ((left, lacks[0], lacks[1]), (right, lacks[1], lacks[0])):

@@ -10,7 +10,7 @@ import pytest
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, RunReporter
-from sfusion.harness.reports.summaries import annotations
+from sfusion.harness.reports.summaries import github_annotations
 from tests.harness.reports.synthetic import broken_run, held_run
 
 RUNS = [broken_run(60), held_run(10)]
@@ -50,7 +50,7 @@ def test_runs_that_held_are_only_counted_unless_asked_for() -> None:
 
 def test_github_gets_an_annotation_for_each_promise_that_did_not_hold() -> None:
     verdicts = [Verdict("p", "broken", "50%: a,\nb"), Verdict("q", "unknown", "why"), Verdict("r", "held", "")]
-    assert annotations([RunReport("s", verdicts, cell="x=1,y=2")]) == (
+    assert github_annotations([RunReport("s", verdicts, cell="x=1,y=2")]) == (
         "::error title=s[x=1%2Cy=2] p::50%25: a,%0Ab\n::warning title=s[x=1%2Cy=2] q::why\n"
     )
 
