@@ -9,6 +9,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
+from sfusion.harness.commandline.discovery import found_commands
 from sfusion.harness.lab.scenarios.explaining import explanations, groups
 from sfusion.harness.lab.scenarios.schema import json_schema
 
@@ -70,6 +71,9 @@ def reference() -> str:
         "What `sfusion explain` prints. Editors can use the [JSON Schema](scenario.schema.json).",
         "",
     ]
+    lines += ["## Commands", "", "`sfusion COMMAND --help` has options, exit codes and an example.", ""]
+    lines += ["| command | what it does |", "|---|---|"]
+    lines += [f"| `sfusion {one.name}` | {one.about} |" for one in found_commands().values()] + [""]
     for group, title in _TITLES.items():
         lines += [f"## {title}", ""]
         for one in (found for name in groups()[group] for found in explanations(name)[:1]):

@@ -31,8 +31,7 @@ def updated(page: str) -> str:
 
 
 def _checks() -> str:
-    rows = [f"| `{name}` | {_cell(check.about)} |" for name, check in CHECKS.items()]
-    return "\n".join(["| check | what must hold |", "|---|---|", *rows])
+    return "\n".join(f"- `{name}`: {_cell(check.about)}" for name, check in CHECKS.items())
 
 
 def _promises() -> str:

@@ -57,9 +57,9 @@ def _markdown(proof: Proof) -> str:
     green = ", ".join(f"`{row.name}` {counted(row.cells, 'cell')}" for row in proof.right)
     by_promise = [(f"`{name}`", *(_names(rows, name) for rows in (proof.mistakes, proof.changes))) for name in PROMISES]
     played = {one.name for one in in_cells()}
-    others = ", ".join(f"`{name}`" for name in MISTAKES if name not in played)
+    others = counted(sum(name not in played for name in MISTAKES), "further mistake")
     head = ("promise", "mistakes of other tools", "changes to our own stack")
-    return "\n".join([f"Green: {green}.\n", *_rows(head, by_promise), f"\nThe trial catches: {others}.\n"])
+    return "\n".join([f"Green: {green}.\n", *_rows(head, by_promise), f"\nThe trial catches {others}.\n"])
 
 
 def _names(rows: Iterable[Row], promise: str) -> str:
