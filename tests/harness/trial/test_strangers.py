@@ -68,7 +68,7 @@ def test_its_mistakes_are_seen(right: str, wrong: str, check: str, tmp_path: Pat
 
 def test_an_unreadable_date_of_retry_after_is_met(tmp_path: Path) -> None:
     tool = """
-from sfusion.harness.search.shrink.reference_tool import GoodTool
+from tests.reference_tool import GoodTool
 
 class Tool(GoodTool):
     def read(self, status, headers, body):
@@ -83,7 +83,7 @@ class Tool(GoodTool):
 def test_several_addresses_in_a_config_are_played_with(tmp_path: Path) -> None:
     (tmp_path / "first_only.py").write_text(
         """
-from sfusion.harness.search.shrink.reference_tool import GoodTool
+from tests.reference_tool import GoodTool
 
 class Tool(GoodTool):
     def choose(self, shared, failed):
