@@ -58,8 +58,8 @@ class Reproduces:
 
     Without the right tool, a promise such as `{ok: all}` would be "broken in the same way" by a sandbox that never
     works, and shrinking would lead there. The right tool is ours. It is not asked where it fails too in the scenario to
-    shrink, or is the one that runs. The code and the classes that the scenario names are run: whether to trust them must
-    be decided before.
+    shrink, or is the one that runs. The code and the classes that the scenario names are run: whether to trust them
+    must be decided before.
     """
 
     def __init__(self, scenario: Scenario, failure: Failure, *, run: Run = run_one) -> None:
