@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -117,15 +118,13 @@ class ByteTokenizer:
         with suppress(ValueError):  # a special token is no byte
             return bytes(ids).decode("utf-8", errors="replace")
         texts: list[str] = []
-        start = 0
-        others = set(ids).difference(range(_BYTES))
-        for place in [place for place, number in enumerate(ids) if number in others]:
-            texts.append(bytes(ids[start:place]).decode("utf-8", errors="replace"))
-            if ids[place] not in _BY_ID:
-                raise UnknownToken(f"token {ids[place]} is outside the vocabulary of {self.vocab_size} ids")
-            texts.append("" if skip_special_tokens else _BY_ID[ids[place]])
-            start = place + 1
-        texts.append(bytes(ids[start:]).decode("utf-8", errors="replace"))
+        for number, run in groupby(ids, lambda number: None if 0 <= number < _BYTES else number):
+            if number is None:
+                texts.append(bytes(run).decode("utf-8", errors="replace"))
+            elif number not in _BY_ID:
+                raise UnknownToken(f"token {number} is outside the vocabulary of {self.vocab_size} ids")
+            elif not skip_special_tokens:
+                texts.extend(_BY_ID[number] for _ in run)
         return "".join(texts)
 
     def apply_chat_template(
