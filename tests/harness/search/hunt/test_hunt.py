@@ -28,11 +28,11 @@ from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
 from sfusion.harness.search.hunt.mutate import mutate
 from sfusion.harness.search.hunt.telling import render_hunt
 from sfusion.harness.search.shrink import Failure
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
 from tests.proof.changes import CHANGES
 from tests.proof.hunted import OWN, RIGHT, Prey, hunt_mistake
 from tests.proof.mistakes import MISTAKES
+from tests.reference_tool import GoodTool, tool_config
 
 CALM: dict[str, Any] = {"load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}}}
 
