@@ -15,16 +15,8 @@ _WIDTH, _HEIGHT = 480.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 34.0, 44.0
 _LETTER = 7.6
 """Width of a letter, about."""
-_COLOURS = (
-    "series",
-    "throttled",
-    "ok",
-    "transport_timeout",
-    "sandbox_error",
-    "compile_error",
-    "bad_response",
-    "server",
-)
+_COLOURS = ("series", "throttled", "transport_timeout", "compile_error", "bad_response", "queue", "server", "text")
+"""None looks like the colour of a state, which points may have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,13 @@ def test_the_profile_is_detected_from_the_answers(old: str) -> None:
     assert "the fake plays profile 2026-07 (the default, as the answers do not show which it is)" in output
 
 
+def test_what_our_own_server_refuses_to_web_pages_is_not_drift(old: str) -> None:
+    code, output = drift(old, "-k", "run-code-origin or preflight")
+    assert code == 0
+    assert "is sfusion's fake, which refuses requests of web pages and of other host names: http/preflight" in output
+    assert "2 not comparable" in output
+
+
 def test_accepted_differences_exit_with_0(old: str, tmp_path: Path) -> None:
     known = tmp_path / "known.yaml"
     known.write_text("- {probe: memory/*, reason: the image ignores limits}\n- {probe: none/*, reason: once so}\n")
