@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from sfusion_tools.formats import Parsed, ParsedCall, Problem, get_format
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.rollout.tokens import call_id
+from sfusion_tools.rollout.continuation import call_id
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 _THINK = "<think>"
