@@ -41,7 +41,7 @@ _TOKEN = re.compile(
     r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
 )
 _LINE = re.compile(r"[^\n]+")
-_ALMOST = re.compile(r"\[[^\[\]()\n]{1,80}+\([^()\n]{1,80}?=(?!=)")
+_ALMOST = re.compile(r"\[[^\[\]()]{1,80}+\([^()\n]{1,80}?=(?!=)")
 """A list of calls with something else than a name before the parenthesis."""
 _CUT = Flaw(
     "stray_text", "text that ends like a call follows its list; a quote inside a string is probably not escaped"

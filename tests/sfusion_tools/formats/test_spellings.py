@@ -70,6 +70,7 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("pythonic", '[TOOL(KEY="say [")]\' \'")]', None, ["refused stray_text"]),
         ("pythonic", "[TOOL(KEY='x')] then [TOOL(KEY='y')]", [{"KEY": "x"}, {"KEY": "y"}], []),
         ("pythonic", "[TO<OL(KEY='x')]", None, ["noticed stray_marker"]),
+        ("pythonic", "[TO\nOL(KEY='x')]", None, ["noticed stray_marker"]),
         ("pythonic", "[await further instructions (or not)]", None, []),
         ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL"), {}, []),
         ("gpt-oss", HARMONY.format("", " to=functions.TOOL"), {}, ["repaired wrong_sender"]),
@@ -111,6 +112,12 @@ ATTEMPTS = [
     "<|tool_call|>code_interpreter",
     '<|python_t}g|>{"name": "code_interpreter", "para": {}}',
     '[TOOL_CALL [{"name": "code_interpreter", "argument: {}}]',
+    '{"tool": "code_interpreter", "args": {"code": "print(1)"}}',
+    '{"action": "code_interpreter", "action_input": {"code": "print(1)"}}',
+    "Thought: I count.\nAction: code_interpreter\nAction Input: print(1)",
+    "(code_interpreter(code='print(1)')]",
+    "code_interpreter(code='print(1)')]",
+    "{code_interpreter(code='print(1)')}",
 ]
 
 
@@ -125,6 +132,35 @@ def test_an_attempt_in_another_spelling_is_never_dropped_without_a_problem(text:
         assert len(beside.calls) > 1 or beside.problems, form.name
         for problem in alone.problems:
             assert text[problem.position :][:1] == problem.excerpt[:1]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "read"),
+    [
+        ({"$ref": "#/$defs/City"}, "42", "42"),
+        ({"allOf": [{"$ref": "#/$defs/City"}], "description": "where"}, "null", "null"),
+        ({"anyOf": [{"$ref": "#/$defs/City"}, {"type": "null"}]}, "null", None),
+        ({"$ref": "#/$defs/Loop"}, "42", 42),
+        ({"const": "1"}, "1", "1"),
+        ({"type": "str"}, "42", "42"),
+        ({"type": "STRING"}, "42", "42"),
+        ({"type": "float"}, "42", 42),
+        ({"type": "int"}, "42", 42),
+        ({"type": "bool"}, "true", True),
+        ({"type": "dict"}, '{"a": 1}', {"a": 1}),
+        ({"type": "list"}, "[1]", [1]),
+        ({"type": "any"}, "42", 42),
+        ({"type": "uuid"}, "42", "42"),
+        ({"type": ["int", "none"]}, "null", None),
+    ],
+)
+def test_a_value_has_the_type_that_its_schema_declares_in_any_spelling(schema: Any, value: str, read: Any) -> None:
+    defs = {"City": {"enum": ["42", "null"]}, "Loop": {"$ref": "#/$defs/Loop"}}
+    parameters = {"type": "object", "properties": {"KEY": schema}, "$defs": defs}
+    tools = [{"function": {"name": "TOOL", "parameters": parameters}}]
+    for name, shape in (("glm45", GLM), ("qwen3_coder", CODER)):
+        (call,) = get_format(name).parse(shape.format("KEY", value), tools).calls
+        assert json.dumps(call.arguments) == json.dumps({"KEY": read})
 
 
 @pytest.mark.parametrize(
