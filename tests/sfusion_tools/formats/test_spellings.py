@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sfusion_tools.formats import format_names, get_format
+from sfusion_tools.formats.braces import BraceFormat
+from sfusion_tools.formats.pythonic import PythonFormat
+from sfusion_tools.formats.tags import TagFormat
 from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, plain, streamed
 from tests.sfusion_tools.formats.test_properties import SNIPPETS, cut
 
@@ -134,6 +138,60 @@ def test_an_attempt_in_another_spelling_is_never_dropped_without_a_problem(text:
             assert text[problem.position :][:1] == problem.excerpt[:1]
 
 
+TAG = re.compile(r"<[^<>]*>|\\n")
+
+
+@pytest.mark.parametrize("name", [name for name in format_names() if isinstance(get_format(name), TagFormat)])
+@pytest.mark.parametrize("new", ["", "x", " ", ">", "doubled"])
+def test_a_misspelt_tag_never_becomes_part_of_a_value(name: str, new: str) -> None:
+    """Damage every character of the tags around two values, one at a time."""
+    form = get_format(name)
+    call = {"name": "code_interpreter", "arguments": {"code": "a = 1\nb = 2", "timeout": 5}}
+    text = form.render([call], tools=TOOLS)
+    begin, end = text.index("code_interpreter") + len("code_interpreter"), len(text)
+    for tag in TAG.finditer(text, begin, end):
+        for at in range(tag.start(), tag.end()):
+            if text[at] == "\n" or any(
+                at in range(key.start(), key.end()) for key in re.finditer("code|timeout", text)
+            ):
+                continue
+            if new == "doubled" and text[at] in "<>":
+                continue  # it is part of the value
+            spoiled = text[:at] + (text[at] * 2 if new == "doubled" else new) + text[at + 1 :]
+            parsed = form.parse(spoiled, TOOLS)
+            for found in plain(parsed):
+                code = found["arguments"].get("code", "")
+                assert "<" not in code, spoiled
+                assert "param" not in code, spoiled
+                assert "arg" not in code, spoiled
+            assert (
+                parsed.problems or plain(parsed) == [call] or set(plain(parsed)[0]["arguments"]) != {*call["arguments"]}
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "qwen3_coder",
+            CODER.format("KEY", "x").replace("</function>", "<param=OBJECT>\n3\n</parameter>\n</function>"),
+        ),
+        (
+            "qwen3_coder",
+            CODER.format("KEY", "x").replace("</function>", "<parameter OBJECT>\n3\n</parameter>\n</function>"),
+        ),
+        ("qwen3_coder", CODER.format("KEY", "x\n</paramter>\n<parameter=OBJECT>\n{}")),
+        ("qwen3_coder", CODER.format("KEY", "x").replace("</parameter>", "</paramter>")),
+        ("glm45", GLM.format("KEY", "x</arg_value>\n<arg_ky>OBJECT</arg_key>\n<arg_vale>{}")),
+        ("glm45", GLM.format("KEY", "x</arg_vale>\n<arg_key>OBJECT</arg_key>\n<arg_value>{}")),
+    ],
+)
+def test_an_argument_behind_a_misspelt_tag_is_not_swallowed(name: str, text: str) -> None:
+    parsed = get_format(name).parse(text, TYPED)
+    assert parsed.calls == ()
+    assert [problem.kind for problem in parsed.refused] == ["bad_layout"]
+
+
 @pytest.mark.parametrize(
     ("schema", "value", "read"),
     [
@@ -181,11 +239,15 @@ def test_prose_about_tools_is_not_taken_for_a_call(text: str) -> None:
 def spellings(name: str, body: str) -> list[tuple[str, str]]:
     """Ways to write a call whose only argument is ``body``, with nothing in it escaped; each with its argument."""
     form = get_format(name)
-    if name in ("glm45", "qwen3_coder"):
+    if isinstance(form, TagFormat | BraceFormat):
         return [(form.example.replace("VALUE", body), body)]
     quoted = [(f"{quote}{body}{quote}", between(quote, body)) for quote in QUOTES]
-    if name == "pythonic":
-        return [(f"[TOOL({prefix}{text})]", argument) for prefix in ("KEY=", "KEY=r") for text, argument in quoted]
+    if isinstance(form, PythonFormat):
+        return [
+            (form.write_section([f"TOOL({prefix}{text})"]), argument)
+            for prefix in ("KEY=", "KEY=r")
+            for text, argument in quoted
+        ]
     texts = [(form.example.replace('"VALUE"', f'"{body}"'), body)]
     if name == "llama3":
         texts += [(f"{{'name': 'TOOL', 'parameters': {{'KEY': {text}}}}}", argument) for text, argument in quoted]
@@ -238,21 +300,21 @@ def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str],
     unique = len(set(keys)) == len(keys)
     pairs = list(enumerate(keys))
     inner = "{" + ", ".join(f'"{key}": {number}' for number, key in pairs) + "}"
-    if nested:
-        texts = [form.write_section([form.write_call("TOOL", f'{{"OBJECT": {inner}}}')])]
-        if name in ("glm45", "qwen3_coder"):
-            shape = GLM if name == "glm45" else CODER
-            texts = [shape.format("OBJECT", inner), shape.format("OBJECT", inner.replace('"', "'"))]
-        elif name == "pythonic":
-            texts = [f"[TOOL(OBJECT={inner})]"]
-    elif name in ("glm45", "qwen3_coder"):
-        before, between, after = form.argument  # type: ignore[attr-defined]
-        arguments = "".join(f"{before}{key}{between}{number}{after}" for number, key in pairs)
-        texts = [form.write_section([form.write_call("TOOL", arguments)])]
-    elif name == "pythonic":
-        texts = [f"[TOOL({', '.join(f'{key}={number}' for number, key in pairs)})]"]
-    else:
-        texts = [form.write_section([form.write_call("TOOL", inner)])]
+    written = inner
+    if isinstance(form, TagFormat):
+        values = [("OBJECT", inner)] if nested else [(key, str(number)) for number, key in pairs]
+        written = "".join(form.write_argument(key, "VALUE").replace("VALUE", value) for key, value in values)
+        written = written.replace('string="true"', 'string="false"').replace('type="string"', 'type="object"')
+    elif isinstance(form, PythonFormat):
+        written = f"OBJECT={inner}" if nested else ", ".join(f"{key}={number}" for number, key in pairs)
+    elif isinstance(form, BraceFormat):
+        bare = inner.replace('"', "")
+        written = f"{{OBJECT:{bare}}}" if nested else bare
+    elif nested:
+        written = f'{{"OBJECT": {inner}}}'
+    texts = [form.write_section([form.write_call("TOOL", written)])]
+    if isinstance(form, TagFormat) and nested and not form.parser.tags.hint:
+        texts.append(texts[0].replace(inner, inner.replace('"', "'")))
     if name == "llama3":
         texts.append(texts[0].replace('"', "'"))
     for text in texts:
