@@ -13,6 +13,7 @@ _OBJECT = re.compile(
     rf"""\{{\s*+(?:{_EXTRA}){{0,3}}["'](?:"""
     rf"""name["']\s*+:\s*+["'][^"'\n]*+["']\s*+,\s*+(?:{_EXTRA}){{0,3}}["'](?:arguments|parameters)"""
     r"""|(?:arguments|parameters)["']\s*+:\s*+[{"'\[]"""
+    r"""|(?:tool|tool_name|action)["']\s*+:\s*+["'][^"'\n]*+["']\s*+,\s*+["'](?:args|arguments|\w{0,12}?input|param(?:eter)?s)"""
     r"""|function["']\s*+:\s*+(?:\{\s*+["']name["']|["'][^"'\n]*+["']\s*+,\s*+["'](?:arguments|parameters)))"""
 )
 _OTHERS = re.compile(
@@ -22,6 +23,7 @@ _OTHERS = re.compile(
     re.IGNORECASE,
 )
 """How models whose formats are not among ours write calls."""
+_REACT = re.compile(r"^[ \t]*+Action:[ \t]*+\S[^\n]{0,200}+\s{1,20}Action Input:", re.MULTILINE)
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:py|python3?|tool_call|tool_code)[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _REPLY = re.compile(
@@ -71,7 +73,7 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
     if found := _OTHERS.search(text):
         message = f"The text contains a tool call in a form that does not belong to {form}, so no call was made."
         yield "stray_marker", message, found.start()
-    if found := _OBJECT.search(text):
+    if found := _OBJECT.search(text) or _REACT.search(text):
         yield "untagged_call", _UNTAGGED, found.start()
     if found := _FENCE.search(text):
         message = "The text contains fenced code and no tool call; code in a fence is not run."
@@ -88,7 +90,7 @@ def _bare(tools: Sequence[str]) -> re.Pattern[str]:
     White space is only entered at its beginning, so that a search does not read it again from each of its lines.
     """
     names = "|".join(map(re.escape, tools))
-    begin = r"(?:\A|(?<!\s)[^\S\n]*+\n|(?=\[))(?P<line>\[?)"
+    begin = r"(?:\A|(?<!\s)[^\S\n]*+\n|(?=[\[({<]))(?P<line>[\[({<\]]?)"
     return re.compile(rf"{begin}\s*+(?:await\s++)?(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from sfusion_tools.formats import Parsed, ParsedCall, Problem, get_format
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.rollout.tokens import call_id
+from sfusion_tools.rollout.continuation import call_id
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
 _THINK = "<think>"
@@ -114,6 +114,7 @@ class ToolResult:
 def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
     """Return the parser of the format of this name; ``in_think`` if the prompt ends inside the thinking."""
     form = get_format(name)
+    think = form.parser.think_marks[0] if form.parser.think_marks else _THINK
 
     def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
         if not tools:
@@ -122,7 +123,7 @@ def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
         parsed = form.parse(text, shown, in_think=in_think)
         if any(problem.kind == "unclosed_think" for problem in parsed.problems):
             # A call at the end of thinking that is never closed was meant as a call; engines agree.
-            before, mark, thinking = text.rpartition(_THINK)
+            before, mark, thinking = text.rpartition(think)
             repaired = form.parse(before + thinking, shown)
             if repaired.calls:
                 return _turn(before + mark + repaired.content.removeprefix(before), repaired, ("unclosed_think",))

@@ -23,7 +23,7 @@ class HarmonyParser(ArgumentTextParser):
 
     openers = (START, CHANNEL)
     silent = (END, RETURN, CALL)
-    think_tags = False
+    think_marks = ()
     ends = (CALL, RETURN, END)
     edges = Markers((CALL, RETURN, END, START))
 
@@ -99,7 +99,7 @@ class GptOss(ArgumentTextFormat):
     aliases = ("gpt_oss",)
     parser = HarmonyParser
     marks = (re.compile(r"<\|(?:channel|message|call|constrain)\|>", re.IGNORECASE),)
-    call = (f"{START}assistant{CHANNEL}commentary to=functions.", f" {CONSTRAIN}json{MESSAGE}", CALL)
+    call = f"{START}assistant{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}{{arguments}}{CALL}"
     closing = CALL
 
     def write_thinking(self, text: str, *, closed: bool = True) -> str:

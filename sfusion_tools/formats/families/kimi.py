@@ -52,6 +52,4 @@ class KimiK2(ArgumentTextFormat):
     parser = KimiK2Parser
     marks = (re.compile(r"<\|tool_calls?_(?:section_|argument_)?(?:begin|end)\|>", re.IGNORECASE),)
     closing = CALL_END
-
-    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        return f"{CALL}functions.{name}:{place}{ARGUMENTS}{arguments}{CALL_END}"
+    call = f"{CALL}functions.{{name}}:{{number}}{ARGUMENTS}{{arguments}}{CALL_END}"
