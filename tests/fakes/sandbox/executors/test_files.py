@@ -111,7 +111,7 @@ def test_a_name_that_climbs_above_the_root_of_programs_stays_in_their_directorie
         for climb in (exactly, "../" * 99, f"{TMP}/" + "../" * 99):
             work.restore({f"{climb}{machines.strip('/')}/file": b64("own")})
             assert os.listdir(machines) == []
-            assert Path(work.mounts[TMP], os.path.basename(machines), "file").read_text() == "own"
+            assert Path(work.outer + TMP, os.path.basename(machines), "file").read_text() == "own"
 
 
 async def test_a_link_out_of_the_work_directory_is_not_followed(
