@@ -67,7 +67,7 @@ def advantages(
 ) -> list[float]:
     """Return the advantage of each sample. A sample without siblings has the baseline 0, as in verl.
 
-    Only whitening uses ``tokens``, the number of tokens of each sample in the loss (default: all alike), and ``in_loss``.
+    Only whitening uses ``tokens``, how many each sample has in the loss (default: all alike), and ``in_loss``.
     """
     sums: dict[Hashable, tuple[int, float]] = {}
     for group, score in zip(groups, scores, strict=True):
@@ -116,7 +116,7 @@ def handled(
     bounds: tuple[float, float] = (0.0, 1.0),
     tokens: Sequence[float] | None = None,
 ) -> Handled:
-    """Return the advantages of a step under a handling of its lost samples; ``bounds`` are a failed and a passed score."""
+    """Return the advantages of a step under a handling of its lost samples; ``bounds`` are the scores of a retry."""
     count = len(scores)
     if handling in (Handling.ZERO, Handling.FAILED, Handling.PASSED):
         if handling is not Handling.ZERO:
