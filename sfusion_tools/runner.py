@@ -156,8 +156,8 @@ class CodeRunner:
     ) -> CodeResult:
         """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows.
 
-        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` and ``group`` say who called, in the result,
-        the event log and the spans of the call.
+        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` and ``group`` name the caller in the
+        result, the event log and the spans.
         """
         settings = self.settings
         result = CodeResult(

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -118,14 +117,15 @@ class ByteTokenizer:
         with suppress(ValueError):  # a special token is no byte
             return bytes(ids).decode("utf-8", errors="replace")
         texts: list[str] = []
-        for number, run in groupby(ids, lambda number: None if 0 <= number < _BYTES else number):
-            if number is None:
-                texts.append(bytes(run).decode("utf-8", errors="replace"))
-            elif number not in _BY_ID:
-                raise UnknownToken(f"token {number} is outside the vocabulary of {self.vocab_size} ids")
-            elif not skip_special_tokens:
-                texts.extend(_BY_ID[number] for _ in run)
-        return "".join(texts)
+        start = 0
+        for place in [place for place, number in enumerate(ids) if number >= _BYTES or number < 0]:
+            texts.append(bytes(ids[start:place]).decode("utf-8", errors="replace"))
+            if ids[place] not in _BY_ID:
+                raise UnknownToken(f"token {ids[place]} is outside the vocabulary of {self.vocab_size} ids")
+            if not skip_special_tokens:
+                texts.append(_BY_ID[ids[place]])
+            start = place + 1
+        return "".join([*texts, bytes(ids[start:]).decode("utf-8", errors="replace")])
 
     def apply_chat_template(
         self,
@@ -134,8 +134,10 @@ class ByteTokenizer:
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        pieces = _layout(messages, tools, add_generation_prompt)
-        return [number for piece in pieces for number in self.encode(piece.text, allow_special=piece.is_mark)]
+        ids: list[int] = []
+        for piece in _layout(messages, tools, add_generation_prompt):
+            ids += self.encode(piece.text, allow_special=piece.is_mark)
+        return ids
 
 
 class HfTokenizer:

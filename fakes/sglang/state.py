@@ -39,10 +39,10 @@ class PrefixCache:
 
 
 def _blocks(ids: Sequence[int]) -> Iterator[bytes]:
-    before = b""
-    for start in range(0, len(ids) - _BLOCK + 1, _BLOCK):
-        block = struct.pack(f"<{_BLOCK}q", *ids[start : start + _BLOCK])
-        before = blake2b(before + block, digest_size=16).digest()
+    before, size = b"", 8 * _BLOCK
+    data = struct.pack(f"<{len(ids)}q", *ids)
+    for start in range(0, len(data) - size + 1, size):
+        before = blake2b(before + data[start : start + size], digest_size=16).digest()
         yield before
 
 

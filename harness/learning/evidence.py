@@ -79,8 +79,9 @@ class Evidence:
             lost, last, outcomes = logged
             return self._found(calls, lost, last, EVENTS, outcomes)
         if count := _whole(request.get("infrastructure_failures")):
-            # The counts have no order; the texts have.
-            return self._found(calls, count, not texts or said[-1], REQUESTS, _named(request.get("outcomes")))
+            # The counts have no order; the texts have, and dumps since 2026-11 say it.
+            last = request.get("last_call_lost", not texts or said[-1])
+            return self._found(calls, count, bool(last), REQUESTS, _named(request.get("outcomes")))
         if any(listed):
             outcomes = tuple(one.value for one in listed if one is not None)
             return self._found(calls, len(outcomes), listed[-1] is not None, KEY, outcomes)
