@@ -7,7 +7,6 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from hashlib import blake2b
 
 from sfusion.fakes.sglang.keyed_digest import Key, draw
 from sfusion.fakes.sglang.protocol import Finish
@@ -19,7 +18,7 @@ class PrefixCache:
     """Remembers the prefixes that were served, by digests of blocks, so that only new text takes memory."""
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
+        self._seen: set[int] = set()
 
     def match(self, ids: Sequence[int]) -> int:
         """Return how many leading tokens are known; never all of them, as the last one must be computed."""
@@ -38,11 +37,11 @@ class PrefixCache:
         self._seen.clear()
 
 
-def _blocks(ids: Sequence[int]) -> Iterator[bytes]:
-    before, size = b"", 8 * _BLOCK
+def _blocks(ids: Sequence[int]) -> Iterator[int]:
+    before, size = 0, 8 * _BLOCK
     data = struct.pack(f"<{len(ids)}q", *ids)
     for start in range(0, len(data) - size + 1, size):
-        before = blake2b(before + data[start : start + size], digest_size=16).digest()
+        before = hash((before, data[start : start + size]))
         yield before
 
 
