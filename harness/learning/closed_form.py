@@ -43,17 +43,17 @@ def expected_p(part: TrainingPart, share: float, handling: Handling | None = Non
 
 
 def _expected_update(part: TrainingPart, p: tuple[float, ...], gone: list[float], handling: Handling) -> list[float]:
-    behaviours, size = part.behaviours, part.group
+    behaviours, size, estimator = part.behaviours, part.group, Estimator(part.estimator)
     kept = sum(one * (1 - lost) for one, lost in zip(p, gone, strict=True))
     healthy = [one * (1 - lost) * b.right for one, lost, b in zip(p, gone, behaviours, strict=True)]
     scored = [one + p[at] * gone[at] * behaviours[at].guess for at, one in enumerate(healthy)]
     if handling in (Handling.ZERO, Handling.MASK):
-        passed, failed = (_mean_advantage(score, size, sum(scored), part.estimator) for score in (1.0, 0.0))
+        passed, failed = (_mean_advantage(score, size, sum(scored), estimator) for score in (1.0, 0.0))
     else:
         share = sum(healthy) / kept if kept else 0.0
         sizes = {size: kept ** (size - 1)} if handling is Handling.DROP else _binomial(size - 1, kept, 1)
         passed, failed = (
-            sum(chance * _mean_advantage(score, count, share, part.estimator) for count, chance in sizes.items())
+            sum(chance * _mean_advantage(score, count, share, estimator) for count, chance in sizes.items())
             for score in (1.0, 0.0)
         )
     if handling is Handling.ZERO:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sfusion.fakes.faults.chance import uniform
 from sfusion.harness.lab.scenarios.training import BehaviourPart, TrainingPart
-from sfusion.harness.learning.advantages import SIGNAL, Handling, handled, push
+from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handling, handled, push
 
 
 @dataclass
@@ -84,10 +84,13 @@ class TrainedStep:
     push: dict[str, float]
     """Net push on tool use under each handling."""
 
-    def as_data(self, names: Sequence[str]) -> dict[str, Any]:
+    def as_data(self, part: TrainingPart) -> dict[str, Any]:
+        """Return it as a journal has it, with the probabilities of using the tool at all and of several calls."""
+        names = [one.name for one in part.behaviours]
         rounded = {name: round(value, 6) for name, value in zip(names, self.p, strict=True)}
         pushes = {name: round(value, 6) for name, value in self.push.items()}
-        return {**vars(self), "p": rounded, "push": pushes}
+        shares = {key: round(uses_tool(part, self.p, calls), 6) for key, calls in (("tool", 1), ("several", 2))}
+        return {**vars(self), "p": rounded, **shares, "push": pushes, "trained_push": pushes[part.lost]}
 
 
 class Toy:
@@ -98,7 +101,7 @@ class Toy:
         self.seed = seed
         total = sum(one.share for one in part.behaviours)
         self.logits = [math.log(one.share / total) for one in part.behaviours]
-        self._step = 0
+        self.step = 0
 
     @property
     def p(self) -> tuple[float, ...]:
@@ -108,10 +111,10 @@ class Toy:
 
     def begin(self) -> list[ToySample]:
         """Draw what the samples of the next step do."""
-        self._step += 1
+        self.step += 1
         p, part = self.p, self.part
         return [
-            self._sample(f"s{self._step:03d}-p{prompt}", sibling, p)
+            self._sample(f"s{self.step:03d}-p{prompt}", sibling, p)
             for prompt in range(1, part.prompts + 1)
             for sibling in range(1, part.group + 1)
         ]
@@ -132,7 +135,7 @@ class Toy:
         scores, groups = [one.score for one in samples], [one.group for one in samples]
         known, used = [one.known for one in samples], [one.behaviour.calls > 0 for one in samples]
         lost = [one.lost for one in samples]
-        found = {h: handled(scores, groups, known, h, part.estimator) for h in Handling}
+        found = {h: handled(scores, groups, known, h, Estimator(part.estimator)) for h in Handling}
         mine = found[Handling(part.lost)]
         divisor = part.learning_rate / mine.divisor(part.divide_by == "kept")
         for sample, advantage in zip(samples, mine.advantages, strict=True):
@@ -142,7 +145,7 @@ class Toy:
         weight = sum(map(abs, mine.advantages))
         on_lost = sum(abs(one) for one, gone in zip(mine.advantages, lost, strict=True) if gone)
         return TrainedStep(
-            self._step,
+            self.step,
             self.p,
             len(samples),
             sum(scores) / len(samples) if samples else 0.0,

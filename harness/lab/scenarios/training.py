@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from sfusion.fakes.faults import Distribution, Seconds
 from sfusion.fakes.fields import NotHunted
 from sfusion.harness.lab.scenarios.base import ScenarioPart
-from sfusion.harness.learning.advantages import Estimator
 
 _MOST_SAMPLES = 200_000
 _TOY = NotHunted("a training takes too long for a hunt")
@@ -39,7 +38,9 @@ class TrainingPart(ScenarioPart):
     steps: Annotated[int, _TOY] = Field(40, ge=1, le=10_000, description="number of updates")
     prompts: Annotated[int, _TOY] = Field(4, ge=1, le=10_000, description="questions per step")
     group: Annotated[int, _TOY] = Field(8, ge=1, le=1_000, description="siblings per question")
-    estimator: Annotated[Estimator, _TOY] = Field(Estimator.GRPO, description="how scores become advantages")
+    estimator: Annotated[Literal["grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline"], _TOY] = Field(
+        "grpo", description="how scores become advantages, as in verl; dr_grpo is grpo without the std"
+    )
     lost: Annotated[Literal["zero", "mask", "exclude", "drop"], _TOY] = Field(
         "zero",
         description="what the trainer does with a sample whose last call was lost: train on its score (zero), take it "

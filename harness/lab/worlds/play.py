@@ -19,7 +19,7 @@ from sfusion.harness.lab.worlds.calling import call_facts
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import SandboxGroup
 from sfusion.harness.lab.worlds.schedules import DRIVER, running_as
-from sfusion.harness.lab.worlds.training import ToyModel
+from sfusion.harness.lab.worlds.training import OnSample, ToyModel
 from sfusion.harness.lab.worlds.worker_rollouts import Model
 from sfusion.harness.lab.worlds.worker_rollouts import names as rollout_names
 from sfusion.harness.lab.worlds.workload import Workload
@@ -36,9 +36,6 @@ class WorkerHandle(Protocol):
 
     @property
     def alive(self) -> bool: ...
-
-    model: Model | None
-    """What plays the model of rollouts, if it is not the script of the scenario; only in this process."""
 
     async def call(self, number: int) -> None:
         """Make a call; return when it has ended or the worker has died."""
@@ -104,6 +101,10 @@ class Backend:
     async def cancel_rollouts(self) -> None:
         raise NotImplementedError
 
+    def use_model(self, model: Model) -> None:
+        """Let this play the model of rollouts, instead of the script of the scenario."""
+        raise NotImplementedError
+
     async def flush(self) -> None:
         """Deliver what the workers still have to send to the limiter, unless they do so by themselves."""
 
@@ -118,8 +119,9 @@ class Backend:
 class Play:
     """One scenario on one backend."""
 
-    def __init__(self, scenario: Scenario, backend: Backend) -> None:
-        self._scenario = scenario
+    def __init__(self, scenario: Scenario, backend: Backend, on_sample: OnSample | None = None) -> None:
+        """``on_sample`` is called with each trajectory of a training that has ended, and its score and step."""
+        self._scenario, self._on_sample = scenario, on_sample
         self._backend = backend
         self._note = backend.recorder.note
         self._made = 0
@@ -197,9 +199,8 @@ class Play:
         part, workers = self._scenario.training, self._backend.workers
         assert part is not None
         real = self._scenario.sandbox.executor == "python"
-        model = ToyModel(part, self._scenario.seed, self._note, real=real)
-        for worker in workers:
-            worker.model = model
+        model = ToyModel(part, self._scenario.seed, self._note, real=real, on_sample=self._on_sample)
+        self._backend.use_model(model)
         for twin in simulate(part, self._scenario.seed):
             pairs = zip(model.begin(), itertools.cycle(workers), strict=False)
             await _together((one.name, _roll(one, name)) for name, one in pairs if one.alive)

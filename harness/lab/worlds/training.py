@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sfusion.fakes.faults import Rule
@@ -17,6 +17,8 @@ from sfusion_tools.rollout import AsyncRolloutRequest, Message
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 GIVES_UP = "The tool gives me no result."
+OnSample = Callable[[AsyncRolloutRequest, float, int], None]
+"""Called with a trajectory that has ended, its score and its step."""
 
 
 class ToyModel:
@@ -26,11 +28,13 @@ class ToyModel:
     steps_per_turn = 1_000_000
     faults: Sequence[Rule] = ()
 
-    def __init__(self, part: TrainingPart, seed: int, note: Note, *, real: bool = False) -> None:
+    def __init__(
+        self, part: TrainingPart, seed: int, note: Note, *, real: bool = False, on_sample: OnSample | None = None
+    ) -> None:
         """With ``real``, the code of its programs really prints what they print."""
         self.toy = Toy(part, seed)
         self.think = part.think
-        self._part, self._seed, self._note, self._real = part, seed, note, real
+        self._part, self._seed, self._note, self._real, self._on_sample = part, seed, note, real, on_sample
         self._problems = problems(seed, part.prompts * part.steps + 1)[1:]
         self._samples: dict[str, ToySample] = {}
         self._asked: dict[str, tuple[str, str]] = {}
@@ -51,9 +55,8 @@ class ToyModel:
 
     def learn(self, twin: TrainedStep) -> dict[str, Any]:
         """Update by the trajectories that ended; return what is recorded of the step."""
-        names = [one.name for one in self._part.behaviours]
         step = self.toy.learn([one for name, one in self._samples.items() if name in self._ended])
-        return {**step.as_data(names), "twin": twin.as_data(names)}
+        return {**step.as_data(self._part), "twin": twin.as_data(self._part)}
 
     def request(self, name: str) -> dict[str, Any]:
         sample = self._samples[name]
@@ -106,3 +109,5 @@ class ToyModel:
         sample.score = compute_score(text, self._asked[sample.group][1])
         sample.known = request.metrics.last_call_lost
         self._ended.add(request.request_id)
+        if self._on_sample is not None:
+            self._on_sample(request, sample.score, self.toy.step)

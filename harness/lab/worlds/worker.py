@@ -137,12 +137,11 @@ class Worker:
     async def _roll(self, name: str) -> str:
         scenario = self._scenario
         if self._side is None:
-            model = self.model
-            if model is None:
+            if self.model is None:
                 assert scenario.rollouts is not None
-                model = ScriptedModel(scenario.rollouts, scenario.seed, self._tools[0].name, self._recorder.note)
+                self.model = ScriptedModel(scenario.rollouts, scenario.seed, self._tools[0].name, self._recorder.note)
             self._side = Rollouts(
-                model,
+                self.model,
                 self._tools[0],
                 self.name,
                 seed=scenario.seed,

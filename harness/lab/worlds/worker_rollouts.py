@@ -80,7 +80,8 @@ class ScriptedModel:
 
     def __init__(self, part: RolloutPart, seed: int, tool: str, note: Note) -> None:
         self.part, self.seed, self.tool, self.note = part, seed, tool, note
-        self.format, self.think, self.faults = part.format, part.think, part.faults
+        self.format, self.think = part.format, part.think
+        self.faults: Sequence[Rule] = part.faults
 
     def request(self, name: str) -> dict[str, Any]:
         return {"messages": [Message(role="user", content=f"{self.part.prompt} [{name}]")]}
