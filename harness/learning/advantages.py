@@ -7,6 +7,7 @@ key per sample; samples with equal keys are siblings.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,7 +38,7 @@ class Handling(StrEnum):
     MASK = "mask"
     """They are out of the loss; their score still counts in the group's baseline."""
     EXCLUDE = "exclude"
-    """They are out of the loss and of the baseline."""
+    """They are out of the loss and of the baseline, and so is a sample that has lost all its siblings by that."""
     DROP = "drop"
     """Their whole group is out of the loss."""
     FAILED = "failed"
@@ -127,7 +128,10 @@ def handled(
         kept = [not gone for gone in lost]
         found = advantages(scores, groups, estimator, tokens, kept)
         return Handled([one if keep else 0.0 for one, keep in zip(found, kept, strict=True)], kept)
-    hit = {group for group, gone in zip(groups, lost, strict=True) if gone} if handling is Handling.DROP else set()
+    left = Counter(group for group, gone in zip(groups, lost, strict=True) if not gone)
+    hit = {group for group, gone in zip(groups, lost, strict=True) if gone}
+    if handling is Handling.EXCLUDE:  # verl would give a single one the baseline 0, a push for whatever it did
+        hit = {group for group in hit if left[group] == 1}
     kept = [not gone and group not in hit for group, gone in zip(groups, lost, strict=True)]
     places = [place for place, keep in enumerate(kept) if keep]
     few = advantages(

@@ -52,6 +52,8 @@ def _expected_update(part: TrainingPart, p: tuple[float, ...], gone: list[float]
     else:
         share = sum(healthy) / kept if kept else 0.0
         sizes = {size: kept ** (size - 1)} if handling is Handling.DROP else _binomial(size - 1, kept, 1)
+        if size > 1:  # a sample that lost all its siblings is out of the loss
+            sizes.pop(1, None)
         passed, failed = (
             sum(chance * _mean_advantage(score, count, share, estimator) for count, chance in sizes.items())
             for score in (1.0, 0.0)

@@ -29,7 +29,7 @@ class HandlingFigures:
     silent: int = 0
     """Groups with a lost sample in which no advantage is left."""
     alone: int = 0
-    """Samples in the loss whose siblings are all gone, so that their baseline is 0."""
+    """Samples in the loss without siblings, so that their baseline is 0."""
 
     def add(self, other: HandlingFigures) -> None:
         for one in fields(self):
@@ -61,6 +61,8 @@ class PoisonFigures:
     moved: int = 0
     moved_by: float = 0.0
     hit_groups: int = 0
+    orphans: int = 0
+    """Healthy samples whose siblings were all lost."""
     only_lost: int = 0
     """Groups whose only signal comes from lost samples."""
     by: dict[Handling, HandlingFigures] = field(default_factory=lambda: {one: HandlingFigures() for one in Handling})
@@ -237,6 +239,7 @@ def _hit_group(
     samples = [step.samples[place] for place in group]
     healthy = [(one, other) for one, other, sample in zip(trained, clean, samples, strict=True) if not sample.lost]
     figures.siblings += len(healthy)
+    figures.orphans += len(healthy) == 1
     figures.moved += sum(abs(one - other) > SIGNAL for one, other in healthy)
     figures.moved_by += sum(abs(one - other) for one, other in healthy)
     agree = len({sample.score for sample in samples if not sample.lost}) < 2

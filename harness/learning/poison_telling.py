@@ -128,10 +128,10 @@ def _advice(found: Poison) -> list[str]:
         "Leave lost samples out of the loss and out of the group's mean and std; a loss mask alone leaves them in the "
         "baseline. Divide the loss by all samples, so that a step with few healthy ones moves less."
     )
-    if alone := total.by[Handling.EXCLUDE].alone - total.by[Handling.ZERO].alone:
+    if total.orphans:
         said.append(
-            f"{many(alone, 'sample')} would be left without siblings. verl gives them the baseline 0, so they push "
-            "for whatever they did: drop groups of one."
+            f"{many(total.orphans, 'healthy sample')} lost all siblings. Leave them out too: verl gives a group of one "
+            "the baseline 0, so they would push for whatever they did."
         )
     return said
 

@@ -90,7 +90,8 @@ class TrainedStep:
         rounded = {name: round(value, 6) for name, value in zip(names, self.p, strict=True)}
         pushes = {name: round(value, 6) for name, value in self.push.items()}
         shares = {key: round(uses_tool(part, self.p, calls), 6) for key, calls in (("tool", 1), ("several", 2))}
-        return {**vars(self), "p": rounded, **shares, "push": pushes, "trained_push": pushes[part.lost]}
+        rest = {key: round(value, 6) if isinstance(value, float) else value for key, value in vars(self).items()}
+        return {**rest, "p": rounded, **shares, "push": pushes, "trained_push": pushes[part.lost]}
 
 
 class Toy:

@@ -110,9 +110,18 @@ def test_excluding_is_the_step_without_the_lost_samples(step: list[tuple[float, 
     scores, groups, lost = zip(*step, strict=True)
     found = handled(scores, groups, lost, Handling.EXCLUDE, by)
     kept = [(score, group) for score, group, gone in step if not gone]
+    left = [group for _, group in kept]
+    kept = [(score, group) for score, group in kept if left.count(group) > 1 or groups.count(group) == 1]
     expected = advantages([score for score, _ in kept], [group for _, group in kept], by)
-    assert [one for one, gone in zip(found.advantages, lost, strict=True) if not gone] == expected
-    assert all(one == 0 for one, gone in zip(found.advantages, lost, strict=True) if gone)
+    assert [one for one, keep in zip(found.advantages, found.in_loss, strict=True) if keep] == expected
+    assert all(one == 0 for one, keep in zip(found.advantages, found.in_loss, strict=True) if not keep)
+    assert not any(keep and gone for keep, gone in zip(found.in_loss, lost, strict=True))
+
+
+def test_a_sample_that_lost_all_its_siblings_has_no_baseline_left() -> None:
+    """As a group of one, verl would give it the advantage of its score."""
+    found = handled([1.0, 0.0, 0.0], ["a", "a", "b"], [False, True, False], Handling.EXCLUDE)
+    assert (found.advantages, found.in_loss) == ([0.0, 0.0, 0.0], [False, False, True])
 
 
 @settings(max_examples=60, deadline=None)

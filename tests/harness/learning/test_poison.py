@@ -233,4 +233,4 @@ def test_samples_without_siblings_are_pointed_out(tmp_path: Path) -> None:
     assert "2 samples had no siblings: baseline 0, as in verl." in output
     lines = [sample(1, "1"), *(sample(0, LOST) for _ in range(3))]
     _, output = poison(write(tmp_path / "1.jsonl", lines))
-    assert "1 sample would be left without siblings." in output
+    assert "1 healthy sample lost all siblings." in output
