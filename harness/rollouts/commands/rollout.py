@@ -45,7 +45,8 @@ class SandboxExecutor(StrEnum):
 @command
 def rollout(
     out: Annotated[Path, option("Directory for the <step>.jsonl files.", "DIR")],
-    problems: Annotated[int, option("Samples per step.", min=1)] = 64,
+    problems: Annotated[int, option("Problems per step.", min=1)] = 64,
+    group: Annotated[int, option("Samples per problem: siblings, as GRPO compares them.", min=1)] = 1,
     steps: Annotated[int, option("Number of steps, one file each.", min=1)] = 1,
     seed: Seed = 0,
     format: Annotated[str, option("Tool-call format of the model.", "FORMAT")] = "hermes",
@@ -96,10 +97,11 @@ def rollout(
     plan = RolloutPlan(
         out=out,
         problems=problems,
+        group=group,
         steps=steps,
         seed=seed,
         format=get_format(format).name,
-        policy=read_policy(policy),
+        policy=read_policy(policy, marks=group > 1),
         executor=(sandbox_executor or SandboxExecutor.PYTHON).value,
         faults=tuple(load_rules(faults)) if faults is not None else (),
         rate_limit=rate_limit,
