@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import secrets
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sfusion.fakes.sandbox.protocol import (
@@ -135,7 +137,7 @@ class PythonExecutor:
         try:
             return await self._run_code(request)
         except Exception as exc:
-            message = f"exception on running code {request.code}: {exc} None"
+            message = f"exception on running code {request.code}: {self._shown(exc)} None"
             return RunCodeAnswer("SandboxError", message)
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
@@ -149,7 +151,11 @@ class PythonExecutor:
                 self._warned = True
                 logger.warning(str(exc))
             shown = "\n".join(request.cells)[:100]
-            return RunJupyterAnswer("SandboxError", f"exception on running jupyter {shown}: {exc} None")
+            return RunJupyterAnswer("SandboxError", f"exception on running jupyter {shown}: {self._shown(exc)} None")
+
+    def _shown(self, error: Exception) -> str:
+        """An error with paths as programs know them, and none of the server's own."""
+        return re.sub(rf"{re.escape(self._base)}(/run-[^/']*)?", "", str(error)) if self._base else str(error)
 
     async def aclose(self) -> None:
         """Stop all running programs."""
@@ -174,7 +180,8 @@ class PythonExecutor:
             names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, work)}
             if language.prepare is not None:
                 await runner.run(language.prepare.format(**names), work, request.compile_timeout)
-            names["source"] = _write_files(request, language, work, names)
+            write = partial(_write_files, request, language, work, names)
+            names["source"] = await asyncio.to_thread(write) if request.files else write()
             work.hand_over()
             memory = request.memory_limit_MB if self._profile != "2025-06" else -1
             compiled: CommandResult | None = None

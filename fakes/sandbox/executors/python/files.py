@@ -70,6 +70,8 @@ logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SKIPPED = "IGNORE_THIS_FILE"
 """The real server skips files with this in their name."""
+MOST_FILES, MOST_BYTES = 2_000, 256 * 2**20
+"""Of all files of a request together, which are in memory and written one by one; the real server has no bound."""
 MOST_LINKS = 40
 """The kernel follows no more in one path."""
 
@@ -168,6 +170,10 @@ class WorkDirectory:
 
     def restore(self, files: Mapping[str, str | None]) -> None:
         """Write the files of the request; their base64 may contain foreign characters but must have a valid length."""
+        size = sum(len(content or "") for content in files.values()) * 3 // 4
+        if len(files) > MOST_FILES or size > MOST_BYTES:
+            most = f"{MOST_FILES:,} with {MOST_BYTES:,}"
+            raise RefusedError(f"refused: {len(files):,} files with {size:,} bytes; a request may have {most}")
         for name, content in files.items():
             if content is None or SKIPPED in name:
                 continue
@@ -207,7 +213,10 @@ class WorkDirectory:
         return path if os.path.isfile(path) else None
 
     def refuse_escapes(self, names: Iterable[str]) -> None:
-        """Raise if a name leads out of the directories of the request. The real server would follow it."""
+        """Raise if a name leads out of the directories of the request, which the real server would follow."""
+        names = list(names)
+        if len(names) > MOST_FILES:
+            raise RefusedError(f"refused: {len(names):,} files to fetch; a request may have {MOST_FILES:,}")
         for name in names:
             # normpath keeps two slashes at the beginning, and only two.
             path = os.path.normpath(os.path.join(self.cwd, name)).replace("//", "/")

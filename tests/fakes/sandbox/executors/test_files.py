@@ -7,6 +7,7 @@ import logging
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,20 @@ async def test_fetching_too_large_files_is_a_sandbox_error(executor: PythonExecu
     answer = await run(executor, "open('big', 'wb').truncate(2**29)", fetch_files=["big"])
     assert answer.status == "SandboxError"
     assert "larger than" in answer.message
+
+
+async def test_errors_show_paths_as_programs_know_them(executor: PythonExecutor) -> None:
+    answer = await run(executor, "print(1)", files={"x" * 300: ""})
+    assert "File name too long: '/tmp" in answer.message
+    assert "sfusion-" not in answer.message
+
+
+@pytest.mark.parametrize(
+    "given", [{"files": dict.fromkeys(map(str, range(2001)), "")}, {"fetch_files": list(map(str, range(2001)))}]
+)
+async def test_the_files_of_a_request_are_bounded_together(executor: PythonExecutor, given: dict[str, Any]) -> None:
+    answer = await run(executor, "print(1)", **given)
+    assert (answer.status, "a request may have 2,000" in answer.message) == ("SandboxError", True)
 
 
 async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
