@@ -84,7 +84,7 @@ DECLARED: Sequence[Declared] = (
              ends=("<|/tool_call|>", "<|end|>"), marks=(re.compile(r"\bfunctools\["),),
              models="phi-?4-mini|firefunction"),
     Declared("xlam", "{object}", section=("[", "]"), between=", ", marks=(), models="xlam",
-             openers=tuple(f'[{gap}{{"name"' for gap in ("", " ", "\n", "\n  ", "\n    ")),
+             openers=tuple(f'[{gap}{{"name' for gap in ("", " ", "\n", "\n  ", "\n    ")),
              signs=("tool_calls", "JSON array"), ends=("<|eot_id|>", "<|im_end|>")),
     Declared("apertus", "{object}", keys=("", "arguments", "id"), section=("<|tools_prefix|>[", "]<|tools_suffix|>"),
              between=", ", think=("<|inner_prefix|>", "<|inner_suffix|>"), ends=("<|assistant_end|>",),
