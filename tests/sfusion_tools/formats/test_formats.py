@@ -12,6 +12,7 @@ from sfusion_tools.formats import (
     ContentDelta,
     RenderError,
     UnknownFormatError,
+    format_for,
     format_names,
     get_format,
 )
@@ -31,6 +32,38 @@ def test_names_and_aliases_are_unique() -> None:
     assert len(names) == len(set(names)) > 33
     assert get_format("qwen") is get_format("qwen25")
     assert get_format("glm") is get_format("glm45")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen25"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
+        ("zai-org/GLM-4.6", "glm45"),
+        ("zai-org/GLM-4.7-Flash", "glm47"),
+        ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3"),
+        ("nvidia/Llama-3.1-Nemotron-Nano-8B-v1", "nemotron"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "qwen3_coder"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseekv3"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseekv31"),
+        ("deepseek-ai/DeepSeek-V3.2", "deepseekv32"),
+        ("MiniMaxAI/MiniMax-M2", "minimax_m2"),
+        ("someone/new-model", None),
+    ],
+)
+def test_the_id_of_a_model_tells_its_format(model: str, name: str | None) -> None:
+    form = format_for(model=model)
+    assert (form and form.name) == name
+
+
+def test_a_template_tells_its_format_and_decides() -> None:
+    for name in format_names():
+        form = get_format(name)
+        found = format_for(template=f"{form.example} {' '.join(form.signs)}", model="Qwen2.5")
+        assert found is not None
+        assert form.signs
+        assert found.name == name or found.parser.openers == form.parser.openers
 
 
 def test_an_unknown_format_is_refused_with_a_near_match() -> None:

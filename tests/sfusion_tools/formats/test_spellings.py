@@ -84,6 +84,9 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("gpt-oss", HARMONY.format("assistant to=functions.X", " to=functions.TOOL"), None, ["several_recipients"]),
         ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL,functions.X"), None, ["several_recipients"]),
         ("gpt-oss", HARMONY.format("assistant to=functions.TOOL", " to=functions.TOOL"), {}, []),
+        ("gpt-oss", " to=functions.TOOL<|channel|>commentary json<|message|>{}<|call|>", {}, []),
+        ("gpt-oss", "to=functions.TOOL", None, ["refused truncated"]),
+        ("glm47", "<tool_call>TOOL</tool_call>", {}, []),
     ],
 )
 def test_a_spelling_is_read_exactly_or_reported(name: str, text: str, arguments: Any, problems: list[str]) -> None:
