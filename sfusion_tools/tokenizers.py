@@ -174,6 +174,14 @@ class HfTokenizer:
         self._marks = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     @property
+    def chat_template(self) -> str | None:
+        """The text of the template; that for tools if there are several."""
+        template = self._inner.chat_template
+        if isinstance(template, dict):
+            return str(template.get("tool_use") or template.get("default"))
+        return template if template is None else str(template)
+
+    @property
     def eos_token_id(self) -> int:
         return int(self._inner.eos_token_id)
 

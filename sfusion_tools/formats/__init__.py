@@ -22,6 +22,7 @@ from .bundled import DECLARED
 from .declared import read_formats
 from .format import Format
 from .lookalikes import MARKS
+from .lookup import find_format
 from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta
 from .streamparser import StreamParser
 from .toolbox import Toolbox
@@ -40,6 +41,7 @@ __all__ = [
     "StreamParser",
     "Toolbox",
     "UnknownFormatError",
+    "format_for",
     "format_names",
     "get_format",
 ]
@@ -47,7 +49,10 @@ __all__ = [
 _FILE = re.compile(r"(?P<file>.+\.ya?ml)(?::(?P<name>[^:/\\]+))?")
 _FORMATS: list[Format] = []
 _BY_NAME: dict[str, Format] = {}
-_FIRST = ("hermes", "qwen25", "qwen3_coder", "llama3", "mistral", "deepseekv3", "deepseekv31", "glm45", "kimi_k2")
+_FIRST = (
+    *("hermes", "qwen25", "qwen3_coder", "llama3", "mistral", "deepseekv3", "deepseekv31"),
+    *("glm45", "kimi_k2", "pythonic", "gpt-oss"),
+)
 """Messages list the formats, and marks are searched, in this order; the others follow as they are declared."""
 
 
@@ -67,6 +72,11 @@ def get_format(name: str) -> Format:
     if form is None:
         raise UnknownFormatError(f"There is no tool-call format {name!r}: {near(name, _BY_NAME)}")
     return form
+
+
+def format_for(*, template: str | None = None, model: str | None = None) -> Format | None:
+    """Return the format that a chat template or the id of a model stands for; None if none is known."""
+    return find_format(_FORMATS, template, model)
 
 
 def _from_file(path: Path, wanted: str | None) -> Format:

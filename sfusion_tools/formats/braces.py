@@ -40,7 +40,6 @@ class BraceParser(StreamParser):
         self._edges = Markers((*self.openers, self.close))
         # The next call begins inside a string only if that string was not closed.
         self._string = Markers((self.quote, self.openers[0] + _CALL))
-        self._depth = 0
 
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
@@ -58,7 +57,6 @@ class BraceParser(StreamParser):
                 raise _BrokenError(*((CUT_HEAD.kind, CUT_HEAD.message) if at_end else ("bad_layout", "it has no {")))
             if name is None:
                 raise _BrokenError("missing_name", f"there is no name after {_CALL}")
-            self._depth = 0
             arguments = yield from self._value()
         except _BrokenError as error:
             yield from self._broken(error.flaw, start, marker, name)
@@ -94,19 +92,53 @@ class BraceParser(StreamParser):
         self.refuse(flaw, position=start, raw=marker + reader.since_mark(), name=name)
 
     def _value(self) -> Scan[Any]:
+        """Read an object with all that is in it; not recursively, because each level would slow down a stream."""
         reader = self.reader
-        yield from reader.spaces()
+        reader.take(1)
+        outer: list[tuple[Any, Any]] = []
+        found: Any = {}
+        while True:
+            yield from reader.spaces()
+            closing = "}" if isinstance(found, dict) else "]"
+            if (yield from reader.accept(closing)):
+                if not outer:
+                    return found
+                value = found
+                found, key = outer.pop()
+            else:
+                if found:
+                    yield from self._expect(",", closing)
+                    yield from reader.spaces()
+                key = (yield from self._key(found)) if closing == "}" else None
+                yield from reader.spaces()
+                if (char := (yield from reader.peek())) in ("{", "["):
+                    if len(outer) > ENOUGH:
+                        raise _BrokenError(TOO_DEEP.kind, TOO_DEEP.message)
+                    outer.append((found, key))
+                    reader.take(1)
+                    found = {} if char == "{" else []
+                    continue
+                value = yield from self._scalar()
+            if isinstance(found, dict):
+                found[key] = value
+            else:
+                found.append(value)
+
+    def _key(self, found: dict[str, Any]) -> Scan[str]:
+        quoted = yield from self.reader.accept(self.quote)
+        key = (yield from self._quoted()) if quoted else (yield from self.reader.run(_WORD))
+        yield from self.reader.spaces()
+        if not quoted and not key:
+            yield from self._expect("a key", "}")
+        yield from self._expect(":", "")
+        if key in found:
+            raise _BrokenError("duplicate_key", f"it has the key {dump(key)} twice; write every key once")
+        return key
+
+    def _scalar(self) -> Scan[Any]:
+        reader = self.reader
         if (yield from reader.accept(self.quote)):
             return (yield from self._quoted())
-        char = yield from reader.peek()
-        if char in ("{", "["):
-            self._depth += 1
-            if self._depth > ENOUGH:
-                raise _BrokenError(TOO_DEEP.kind, TOO_DEEP.message)
-            reader.take(1)
-            found = yield from (self._object() if char == "{" else self._list())
-            self._depth -= 1
-            return found
         word = yield from reader.run(_WORD)
         if not (yield from reader.peek()):
             raise _BrokenError(_CUT.kind, _CUT.message)
@@ -124,36 +156,6 @@ class BraceParser(StreamParser):
         if edge != self.quote:
             raise _BrokenError("unbalanced", f"a string in it is not closed by {self.quote}")
         return "".join(parts)
-
-    def _object(self) -> Scan[dict[str, Any]]:
-        reader = self.reader
-        found: dict[str, Any] = {}
-        yield from reader.spaces()
-        while not (yield from reader.accept("}")):
-            if found:
-                yield from self._expect(",", "}")
-            yield from reader.spaces()
-            quoted = yield from reader.accept(self.quote)
-            key = (yield from self._quoted()) if quoted else (yield from reader.run(_WORD))
-            yield from reader.spaces()
-            if not quoted and not key:
-                yield from self._expect("a key", "")
-            yield from self._expect(":", "")
-            if key in found:
-                raise _BrokenError("duplicate_key", f"it has the key {dump(key)} twice; write every key once")
-            found[key] = yield from self._value()
-            yield from reader.spaces()
-        return found
-
-    def _list(self) -> Scan[list[Any]]:
-        found: list[Any] = []
-        yield from self.reader.spaces()
-        while not (yield from self.reader.accept("]")):
-            if found:
-                yield from self._expect(",", "]")
-            found.append((yield from self._value()))
-            yield from self.reader.spaces()
-        return found
 
     def _expect(self, char: str, other: str) -> Scan[None]:
         if (yield from self.reader.accept(char)):

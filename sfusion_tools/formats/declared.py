@@ -169,7 +169,10 @@ class Declared:
         bracket = begin.endswith("[")
         marks = tuple(filter(None, (begin[:-1].strip(), end[1:].strip()))) if bracket else ()
         close = "]" if bracket else end.strip()
-        reading = {"openers": ("[" if bracket else begin.strip(),), "close": close, "silent": marks}
+        opener = "[" if bracket else begin.strip()
+        reading = {"openers": (opener,), "close": close, "silent": marks, "after": marks[-1] if marks else ""}
+        if not bracket:
+            reading["after"] = close
         return PythonFormat, PythonicParser, reading, {"section": (begin, self.between, end), "closing": close}
 
     def _braces(self) -> _Parts:

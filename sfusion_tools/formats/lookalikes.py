@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -60,7 +61,7 @@ def lookalikes(
 
 
 def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    for mark, owners in MARKS.items():
+    for mark, owners in MARKS.items() if _any_mark(len(MARKS)).search(text) else ():
         if found := mark.search(text):
             *most, last = owners
             named = f"{', '.join(most)} or {last}" if most else last
@@ -78,13 +79,21 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
     if found := _FENCE.search(text):
         message = "The text contains fenced code and no tool call; code in a fence is not run."
         yield "fenced_code", message, found.start()
-    if tools and (found := _bare(tools).search(text)):
+    if tools and (found := _bare(tuple(tools)).search(text)):
         yield "untagged_call", _UNTAGGED, found.start("line")
-    if tools and (found := _named(tools).search(text)):
+    if tools and (found := _named(tuple(tools)).search(text)):
         yield "untagged_call", _UNTAGGED, found.start()
 
 
-def _bare(tools: Sequence[str]) -> re.Pattern[str]:
+@functools.cache
+def _any_mark(size: int) -> re.Pattern[str]:
+    """Match any of the marks, of which there are so many: most texts have none."""
+    del size
+    return re.compile("|".join(mark.pattern for mark in MARKS), re.IGNORECASE)
+
+
+@functools.lru_cache(maxsize=64)
+def _bare(tools: tuple[str, ...]) -> re.Pattern[str]:
     """Match a call without markers at the beginning of a line or below empty lines.
 
     White space is only entered at its beginning, so that a search does not read it again from each of its lines.
@@ -94,7 +103,8 @@ def _bare(tools: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"{begin}\s*+(?:await\s++)?(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE)
 
 
-def _named(tools: Sequence[str]) -> re.Pattern[str]:
+@functools.lru_cache(maxsize=64)
+def _named(tools: tuple[str, ...]) -> re.Pattern[str]:
     """Match the name of a tool where a broken object has it."""
     return re.compile(rf"""["']?name["']?\s*+:\s*+["'](?:{"|".join(map(re.escape, tools))})\b""")
 

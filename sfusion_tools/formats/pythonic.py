@@ -41,6 +41,7 @@ _TOKEN = re.compile(
     r"""(?s)(?P<string>'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")"""
     r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
 )
+_ON_ITS_LINE = re.compile(r"\n[ \t]*([A-Za-z_][\w.]*)\(")
 _LINE = re.compile(r"[^\n]+")
 _ALMOST = re.compile(r"\[[^\[\]()]{1,80}+\([^()\n]{1,80}?=(?!=)")
 """A list of calls with something else than a name before the parenthesis."""
@@ -56,6 +57,8 @@ class PythonicParser(StreamParser):
 
     openers = ("[",)
     close: ClassVar[str] = "]"
+    after: ClassVar[str] = ""
+    """The marker after all calls, if there is one."""
     _before = ""
 
     def content(self, text: str) -> None:
@@ -180,9 +183,18 @@ class PythonicParser(StreamParser):
         read = reader.offset - position
         yield from reader.run(_LINE)
         text = reader.since_mark()
-        end = text.rfind("]") + 1
-        size = end if end > read else len(text)
-        after = _salvage(text[:size])
+        if self.after and self.after in text:
+            # What comes after the calls is not a part of a string that was left open.
+            text, read = text.partition(self.after)[0], 0
+        if self.close == "]":
+            end = text.rfind("]") + 1
+            size = end if end > read else len(text)
+            after = _salvage(text[:size])
+        else:
+            size = len(text)
+            known = (line.start(1) for line in _ON_ITS_LINE.finditer(text) if self.tools.knows(line[1]))
+            after = next(known, 0) if not reader.exhausted else 0
+            reader.waste(position)
         reader.rewind()
         raw = reader.take(after or size)
         if not name:
@@ -194,7 +206,7 @@ class PythonicParser(StreamParser):
         else:
             flaw = UNBALANCED
         self.refuse(flaw, position=position, raw=raw, name=name or None)
-        return bool(after) or raw.rstrip().endswith(",")
+        return bool(after) or raw.rstrip().endswith(",") or (self.close != "]" and bool(reader.left))
 
     def _checked(
         self, name: str, text: str, read: dict[str, Any] | Flaw, position: int, raw: str

@@ -87,8 +87,10 @@ def _resembles(text: str, tag: str) -> bool:
 
 def _named_like(text: str, tag: str) -> bool:
     """Return whether a text begins with the name of the tag, or nearly."""
-    found, wanted = _TAG_NAME.match(text), _TAG_NAME.match(tag)
-    return bool(found and wanted) and difflib.SequenceMatcher(None, found[1], wanted[1]).ratio() >= 0.8
+    pairs = [(text[: len(tag)], tag)]
+    if (found := _TAG_NAME.match(text)) and (wanted := _TAG_NAME.match(tag)):
+        pairs.append((found[1], wanted[1]))
+    return any(difflib.SequenceMatcher(None, *pair).ratio() >= 0.8 for pair in pairs)
 
 
 def write_value(value: Any, types: frozenset[str]) -> str:

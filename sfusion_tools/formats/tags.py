@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,14 +14,14 @@ from typing import Any, ClassVar
 from sfusion_tools.errors import RenderError
 
 from .format import Format
-from .jsontext import CUT_HEAD, NOT_BEGUN, Flaw, Loaded, TooDeepError, dump
-from .literal import decode_json
+from .jsontext import CUT_HEAD, NOT_BEGUN, Flaw, Loaded, dump
 from .rawvalue import NAME, TagSpec, TagValue, misspelt, read_tag_value, read_value, write_value
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 from .toolbox import Toolbox
 
 _GAP = re.compile(r"(?:\s|\\n)+")
+_JSON_TYPES = frozenset({"boolean", "integer", "number", "array", "object"})
 _KINDS = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 
 
@@ -130,12 +129,9 @@ class RawTextParser(StreamParser):
         types = self.tools.types(name, key)
         if hint in ("true", "string"):
             return Loaded(text)
-        if not hint:
-            return read_value(text, types, key)
-        with suppress(TooDeepError):
-            if not decode_json(text.strip())[0]:
-                return Flaw("bad_value", f'its parameter {key} is marked {self.tags.hint}="{hint}" and is not JSON')
-        return read_value(text, types - {"string"}, key)
+        if hint and hint not in ("false", "null", *_JSON_TYPES):
+            return Flaw("bad_value", f'its parameter {key} has {self.tags.hint}="{hint[:40]}"')
+        return read_value(text, (types - {"string"} or _JSON_TYPES) if hint else types, key)
 
 
 class TagParser(RawTextParser):
@@ -214,6 +210,10 @@ class TagParser(RawTextParser):
             if value.implied:
                 repaired.append(Flaw("missing_close", f"the {tags.closing} of {key} is missing"))
             text = _without_layout(value.text, crlf="\r\n" in gap) if tags.padded else value.text
+            if tags.hint and not hint:
+                repaired.append(Flaw("missing_marker", f"its parameter {key} has no {tags.hint}=…"))
+                if text.lstrip().startswith(tags.hint):
+                    flaw = flaw or Flaw("bad_layout", f"the tag of its parameter {key} is broken")
             wrong = self.add_argument(arguments, name, key, text, "parameter", hint)
             flaw = flaw or wrong
         if (yield from reader.upcoming(tags.parts)) in (tags.call_end, tags.argument, tags.closing):

@@ -54,6 +54,8 @@ class DeepSeekV3(ArgumentTextFormat):
     """The format of DeepSeek V3-0324."""
 
     name = "deepseekv3"
+    models = "deepseek-?(v3|r1)"
+    signs = (SECTION, "```json")
     parser = DeepSeekV3Parser
     marks = (_MARK,)
     call = f"{CALL}function{SEPARATOR}{{name}}\n```json\n{{arguments}}\n```{CALL_END}"
@@ -65,6 +67,8 @@ class DeepSeekV31(ArgumentTextFormat):
     """The format of DeepSeek V3.1 and V3.2-Exp."""
 
     name = "deepseekv31"
+    models = r"deepseek-?v3\.?(1|2-exp)"
+    signs = (SECTION,)
     parser = DeepSeekV31Parser
     marks = (_MARK,)
     call = f"{CALL}{{name}}{SEPARATOR}{{arguments}}{CALL_END}"

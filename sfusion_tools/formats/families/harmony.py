@@ -27,6 +27,17 @@ class HarmonyParser(ArgumentTextParser):
     ends = (CALL, RETURN, END)
     edges = Markers((CALL, RETURN, END, START))
 
+    def begin(self) -> Scan[None]:
+        """Read a header whose first part, ``<|start|>assistant``, is the end of the prompt."""
+        reader = self.reader
+        reader.mark()
+        yield from reader.spaces()
+        if (yield from reader.sees("to=functions.")):
+            yield from self.opened("")
+        else:
+            reader.rewind()
+        reader.unmark()
+
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
         start = reader.offset - len(marker)
@@ -97,6 +108,8 @@ class HarmonyParser(ArgumentTextParser):
 class GptOss(ArgumentTextFormat):
     name = "gpt-oss"
     aliases = ("gpt_oss",)
+    models = "gpt-?oss"
+    signs = ("<|channel|>", "commentary")
     parser = HarmonyParser
     marks = (re.compile(r"<\|(?:channel|message|call|constrain)\|>", re.IGNORECASE),)
     call = f"{START}assistant{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}{{arguments}}{CALL}"

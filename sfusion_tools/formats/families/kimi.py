@@ -49,6 +49,8 @@ class KimiK2(ArgumentTextFormat):
     """The format of Kimi K2. ``render`` numbers ids from 0, also in a conversation with earlier calls."""
 
     name = "kimi_k2"
+    models = "kimi-?k2"
+    signs = ("<|tool_calls_section_begin|>",)
     parser = KimiK2Parser
     marks = (re.compile(r"<\|tool_calls?_(?:section_|argument_)?(?:begin|end)\|>", re.IGNORECASE),)
     closing = CALL_END

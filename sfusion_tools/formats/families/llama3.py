@@ -179,6 +179,8 @@ class Llama3(ObjectFormat):
     """The format of Llama 3.1 to 3.3; ``variant="bare"`` leaves out the tag, which only works without content."""
 
     name = "llama3"
+    models = r"llama-?3|llama-?4.*json|functionary"
+    signs = ("<|start_header_id|>",)
     parser = Llama3Parser
     marks = (re.compile(r"<\|python_", re.IGNORECASE),)
     variants = ("python_tag", "bare")

@@ -69,6 +69,8 @@ class Mistral(ObjectFormat):
     """The format of Mistral models; ``variant="compact"`` is the newer form."""
 
     name = "mistral"
+    models = "mistral|ministral|devstral|magistral|codestral"
+    signs = ("[TOOL_CALLS]",)
     parser = MistralParser
     marks = (re.compile(r"\[TOOL_CALL|TOOL_CALLS\]|\[ARGS\]", re.IGNORECASE),)
     variants = ("list", "compact")

@@ -14,7 +14,7 @@ from sfusion_tools.formats import format_names, get_format
 from sfusion_tools.formats.braces import BraceFormat
 from sfusion_tools.formats.pythonic import PythonFormat
 from sfusion_tools.formats.tags import TagFormat
-from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, plain, streamed
+from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, every_parser, plain, streamed
 from tests.sfusion_tools.formats.test_properties import SNIPPETS, cut
 
 TYPED = [
@@ -84,6 +84,9 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("gpt-oss", HARMONY.format("assistant to=functions.X", " to=functions.TOOL"), None, ["several_recipients"]),
         ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL,functions.X"), None, ["several_recipients"]),
         ("gpt-oss", HARMONY.format("assistant to=functions.TOOL", " to=functions.TOOL"), {}, []),
+        ("gpt-oss", " to=functions.TOOL<|channel|>commentary json<|message|>{}<|call|>", {}, []),
+        ("gpt-oss", "to=functions.TOOL", None, ["refused truncated"]),
+        ("glm47", "<tool_call>TOOL</tool_call>", {}, []),
     ],
 )
 def test_a_spelling_is_read_exactly_or_reported(name: str, text: str, arguments: Any, problems: list[str]) -> None:
@@ -273,14 +276,14 @@ BODIES = st.lists(
 ).map("".join)
 
 
-@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("name", every_parser())
 @given(body=BODIES, places=st.lists(st.integers(0, 10**6), max_size=4))
 @example(body="s = ''; print(len(s))".replace("=", "is"), places=[])
 @example(body="a\r\nb", places=[])
 @example(body="print(' ')", places=[])
 @example(body="''''", places=[])
 @example(body="''x''", places=[])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
     name: str, body: str, places: list[int]
 ) -> None:
@@ -292,7 +295,7 @@ def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
         assert exact or parsed.problems, text
 
 
-@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("name", every_parser())
 @given(keys=st.lists(st.sampled_from(["a", "b", "KEY"]), min_size=2, max_size=4), nested=st.booleans())
 @settings(max_examples=15)
 def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str], nested: bool) -> None:
