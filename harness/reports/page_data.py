@@ -32,7 +32,8 @@ def page_data(run: RunReport) -> dict[str, Any]:
 
     timeline = build_timeline(run.events, story.records)
     if not timeline.limit.times:  # no limiter, but perhaps a promise that states a limit
-        promised = [one.how.details["limit"] for one in run.verdicts if "limit" in one.how.details]
+        verdicts = [one for one in run.verdicts if one.promise == "in_flight_within_limit"]
+        promised = [one.how.details["limit"] for one in verdicts if "limit" in one.how.details]
         timeline = replace(timeline, limit=Steps((timeline.start,) * len(promised[:1]), tuple(promised[:1])))
     return timeline_data(story.records, timeline, rows)
 

@@ -75,9 +75,14 @@ def test_a_run_that_got_worse_shows_what_changed_and_where_it_began(recorded: Pa
     assert "+ 0.002000 server answered call=c0003 attempt=1 status=429" in text
     (found,) = json.loads(answer.read_text())["runs"]
     assert (found["worse"], found["same"], len(found["texts"]), len(found["first"]["context"])) == (True, False, 8, 3)
-    assert "1 run got worse" in page.read_text(encoding="utf-8")
-    code, text = compare(other, one)
+    shown = page.read_text(encoding="utf-8")
+    assert "1 run got worse" in shown
+    for line in ("outcomes: held", "ok: 10", "throttled: 0", "calls ok per second"):
+        assert f'<span class="worse">{line}' in shown
+    assert '<span class="">call p50' in shown, "calls that fail at once are not better"
+    code, text = compare(other, one, "--html", page)
     assert (code, "better: outcomes" in text) == (0, True)
+    assert '<span class="better">calls ok per second' in page.read_text(encoding="utf-8")
 
 
 def test_equal_runs_are_the_same(recorded: Path) -> None:
