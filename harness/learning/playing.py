@@ -26,7 +26,8 @@ def play_training(task: Task) -> TrainedRun:
     """Play the training of one seed and keep what it learned."""
     result = run_one(task)
     steps = [event for event in result.journal.events if event["event"] == "trained"]
-    return TrainedRun(task.scenario.seed, steps, result.verdicts, result.error)
+    stops = [event["step"] for event in result.journal.events if event["event"] == "training_stopped"]
+    return TrainedRun(task.scenario.seed, steps, result.verdicts, result.error, stops[0] if stops else None)
 
 
 def dump_training(scenario: Scenario, folder: Path) -> int:

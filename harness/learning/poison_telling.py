@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from sfusion.harness.learning.advantages import Handling
+from sfusion.harness.learning.advantages import SIGNAL, Handling
 from sfusion.harness.learning.dumps import DumpReader
 from sfusion.harness.learning.evidence import EVENTS, Evidence
 from sfusion.harness.learning.page import LearningPage, PageTable
@@ -26,16 +26,24 @@ NAMES = {
     Handling.FAILED: "retried: all failed",
     Handling.PASSED: "retried: all passed",
 }
-_SETTINGS = {
-    "throttled": "the sandbox refused calls: set `rate_limit` to what it admits, for all workers together",
-    "transport_timeout": "answers did not come in time: look for overload or hangs (`sfusion look`), then compare "
-    "`default_timeout` and `call_deadline` with how long calls take",
-    "unreachable": "connections failed: check the address and restarts of the sandbox; more `max_attempts` outlast a "
-    "short outage",
-    "sandbox_error": "the sandbox failed by itself: look at its own log; more `max_attempts` outlast a short outage",
-    "bad_response": "answers were not those of a sandbox: look for a gateway or proxy in between",
-    "cancelled": "calls were broken off: by the guard, by over-sampling, or by the trainer",
+_CAUSES = {
+    "throttled": ("the sandbox refused calls", "set `rate_limit` to what it admits, for all workers together"),
+    "transport_timeout": (
+        "answers did not come in time",
+        "compare `default_timeout` and `call_deadline` with how long calls take (`sfusion look`)",
+    ),
+    "unreachable": (
+        "connections failed",
+        "check the address and restarts of the sandbox; a higher `max_attempts` outlasts a short outage",
+    ),
+    "sandbox_error": (
+        "the sandbox itself failed",
+        "look at its own log; a higher `max_attempts` outlasts a short outage",
+    ),
+    "bad_response": ("answers were not those of a sandbox", "look for a gateway or a proxy in between"),
+    "cancelled": ("calls were broken off", "look at the guard, at over-sampling and at the trainer's own time limits"),
 }
+"""What an outcome of lost calls means, and what to set or to look at."""
 
 
 def many(number: int, noun: str) -> str:
@@ -105,8 +113,8 @@ def _causes(total: PoisonFigures) -> list[str]:
     if not total.outcomes:
         return ["How the lost calls ended is not known: give the tool's event log with --events."]
     listed = ", ".join(f"{name} {count:,}" for name, count in total.outcomes.most_common())
-    main = total.outcomes.most_common(1)[0][0]
-    return [f"The lost calls ended: {listed}. Mostly {main}: {_SETTINGS.get(main, 'see docs/tool.md')}."]
+    cause, setting = _CAUSES[total.outcomes.most_common(1)[0][0]]
+    return [f"The lost calls ended: {listed}. Main cause: {cause}. What to do: {setting}."]
 
 
 def _advice(found: Poison) -> list[str]:
@@ -120,10 +128,14 @@ def _advice(found: Poison) -> list[str]:
         ]
         low, high = total.push(Handling.FAILED), total.push(Handling.PASSED)
         said.append(f"Had every lost call been retried, the push would lie between {low:+.3f} and {high:+.3f}.")
-    wrong = [step for step, one in found.steps if one.lost and one.push(Handling.ZERO) < 0 < one.push(Handling.EXCLUDE)]
+    wrong = [
+        step
+        for step, one in found.steps
+        if one.lost and one.push(Handling.ZERO) < -SIGNAL and one.push(Handling.EXCLUDE) > -SIGNAL
+    ]
     if wrong:
         where = f"step {wrong[0]}" if len(wrong) == 1 else f"{len(wrong)} steps, {wrong[0]} to {wrong[-1]},"
-        said.append(f"In {where} the sign is wrong: training unlearns the tool because the sandbox failed.")
+        said.append(f"In {where} training pushes away from the tool only because the sandbox failed.")
     said.append(
         "Leave lost samples out of the loss and out of the group's mean and std; a loss mask alone leaves them in the "
         "baseline. Divide the loss by all samples, so that a step with few healthy ones moves less."

@@ -32,6 +32,8 @@ class ToySample:
     """For each call whether the model took its answer for a result."""
     fooled: bool = False
     """An answer that it took for a result is not what the program printed."""
+    aborted: bool = False
+    """The trajectory failed as a whole."""
     score: float = 0.0
     known: bool = False
     """The trainer knows that the last call was lost."""
@@ -50,7 +52,7 @@ class ToySample:
     @property
     def lost(self) -> bool:
         """In truth, whatever the trainer knows."""
-        return self.gave_up or self.fooled
+        return self.gave_up or self.fooled or self.aborted
 
     @property
     def is_right(self) -> bool:

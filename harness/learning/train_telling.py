@@ -50,6 +50,9 @@ def sentences(found: Trained) -> list[str]:
             f"The trainer does not know of {found.unseen_share:.0%} of the lost samples, because the tool does not say "
             "that a call was lost: no handling can help."
         )
+    if stops := [run.stopped for run in found.runs if run.stopped is not None]:
+        when = f"step {stops[0]}" if len(set(stops)) == 1 else f"steps {min(stops)} to {max(stops)}"
+        said.append(f"The guard stopped the training in {when} ({counted(len(stops), 'seed')}).")
     if found.hit_steps:
         where = ", ".join(f"{a + 1} to {b + 1}" if a != b else str(a + 1) for a, b in found.hit_steps[:6])
         said.append(f"Calls were lost in steps {where}.")
@@ -203,10 +206,10 @@ def rows_of(settings: Sequence[tuple[Sequence[str], Trained]]) -> list[list[str]
             f"{one.mean_score:.2f}",
             f"{one.lost_share:.0%}",
             f"{one.unseen_share:.0%}",
-            ", ".join(name for name, (count, _) in one.promises.items() if count) or "–",
+            f"{sum(count > 0 for count, _ in one.promises.values())} of {len(one.promises)}",
         ]
         for values, one in settings
     ]
 
 
-SWEEP_HEAD = ("P(tool)", "P(several)", "mean score", "lost", "of these unseen", "not held")
+SWEEP_HEAD = ("P(tool)", "P(several)", "mean score", "lost", "of these unseen", "promises not held")

@@ -41,6 +41,8 @@ class TrainedRun:
     steps: list[Event]
     verdicts: list[Verdict]
     error: str = ""
+    stopped: int | None = None
+    """The step in which the guard stopped the job."""
 
 
 @dataclass(frozen=True)

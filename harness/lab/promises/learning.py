@@ -74,7 +74,7 @@ class ToolUseRecovers(_OfTraining, Promise):
         "never": "no sample lost a call",
     }
     scalar = "steps"
-    steps: int = Field(ge=0, description="number of steps after the last one with a lost sample")
+    steps: int = Field(5, ge=0, description="number of steps after the last one with a lost sample")
     within: float = Field(0.1, ge=0, le=1, description="how far from the twin's P(tool) counts as back")
 
     def judge(self, story: Story) -> Verdict:

@@ -204,6 +204,9 @@ class Play:
         for twin in simulate(part, self._scenario.seed):
             pairs = zip(model.begin(), itertools.cycle(workers), strict=False)
             await _together((one.name, _roll(one, name)) for name, one in pairs if one.alive)
+            if model.stopped:
+                self._note("world", "training_stopped", step=twin.step, why="guard")
+                return
             self._note("world", "trained", **model.learn(twin))
             await asyncio.sleep(part.update_time * self._backend.time_scale)
 

@@ -12,8 +12,10 @@ from sfusion.harness.lab.scenarios.program import PreparedCall, ProgramPart
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.lab.worlds.worker_rollouts import Note
 from sfusion.harness.learning.toy import Toy, ToySample, TrainedStep
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, Message
+from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 GIVES_UP = "The tool gives me no result."
@@ -42,6 +44,8 @@ class ToyModel:
         self._prepared: dict[str, PreparedCall] = {}
         self._read: dict[str, str] = {}
         self._ended: set[str] = set()
+        self.stopped = False
+        """The guard has ended the job."""
 
     def begin(self) -> list[str]:
         """Begin a step; return the names of its trajectories."""
@@ -107,7 +111,9 @@ class ToyModel:
         last = request.messages[-1]
         text = last.content if last.role == "assistant" and isinstance(last.content, str) else ""
         sample.score = compute_score(text, self._asked[sample.group][1])
-        sample.known = request.metrics.last_call_lost
+        sample.aborted = request.state is State.FAILED
+        sample.known = request.metrics.last_call_lost or sample.aborted
+        self.stopped = self.stopped or (request.failure or "").startswith(GuardTripped.__name__)
         self._ended.add(request.request_id)
         if self._on_sample is not None:
             self._on_sample(request, sample.score, self.toy.step)

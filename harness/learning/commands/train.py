@@ -46,7 +46,7 @@ class TrainOptions:
     """The options of the command."""
 
     scenario: Annotated[str, Argument(metavar="SCENARIO", help="A file, or the name of a bundled scenario.")]
-    seeds: Annotated[int, option("Number of seeds, from that of the scenario on.", min=1, max=10_000)] = 10
+    seeds: Annotated[int, option("Number of seeds per setting.", min=1, max=1000)] = 10
     keyword: Keyword = ""
     tools: Tools = None
     trust: Trust = False

@@ -83,15 +83,15 @@ def test_an_outage_is_found_with_its_steps_cause_and_setting(tmp_path: Path) -> 
     code, output = poison(dump, "--html", tmp_path / "page.html", "--fail-above", "0.1")
     assert code == 1
     assert "100% of the lost samples are in steps 5 to 6." in output
-    assert "The lost calls ended: throttled 18. Mostly throttled: the sandbox refused calls: set `rate_limit`" in output
-    assert "In 2 steps, 5 to 6, the sign is wrong: training unlearns the tool" in output
+    assert "The lost calls ended: throttled 18. Main cause: the sandbox refused calls. What to do: set `rate" in output
+    assert "In 2 steps, 5 to 6, training pushes away from the tool only because the sandbox failed." in output
     assert "more than --fail-above 0.1" in output
     assert f"sfusion view {dump / '5.jsonl'} --sample 1" in output
     page = (tmp_path / "page.html").read_text()
     assert page.count('<svg class="lc"') == 4
     assert f"sfusion view {dump / '5.jsonl'} --sample 1" in page
     assert poison(dump, "--fail-above", "0.9")[0] == 0
-    assert "the sign is wrong" not in poison(dump / "4.jsonl")[1]
+    assert "pushes away from the tool" not in poison(dump / "4.jsonl")[1]
 
 
 def test_a_group_with_signal_only_through_losses_is_counted(tmp_path: Path) -> None:
