@@ -294,7 +294,7 @@ def _content_text(content: Any) -> str:
 
 def tools_section(tools: Iterable[ToolLike]) -> str:
     """Render the part of the system message that lists the functions."""
-    lines = "".join("\n" + json.dumps(shown_tool(tool), ensure_ascii=False) for tool in tools)
+    lines = "".join("\n" + json.dumps(_as_mapping(tool), ensure_ascii=False) for tool in tools)
     return _TOOLS_HEAD + lines + _TOOLS_TAIL
 
 

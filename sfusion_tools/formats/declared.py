@@ -197,7 +197,9 @@ def read_formats(path: Path) -> Iterator[Format]:
             if not isinstance(value, list if wanted is tuple else wanted):
                 what = "a list of texts" if wanted is tuple else "true or false" if wanted is bool else "a text"
                 raise FormatError(f"{marked.place((name, key))}: {key} is {value!r}; expected {what}")
-        settled = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+        settled: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+        }
         try:
             yield Declared(str(name), **settled).build()
         except (FormatError, ValueError, re.error) as error:

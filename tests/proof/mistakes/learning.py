@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.search.shrink.reference_tool import PROGRAMS, GoodTool, PeerResult
+from tests.reference_tool import PROGRAMS, GoodTool, PeerResult
 
 from tests.proof.mistake import mistake
 

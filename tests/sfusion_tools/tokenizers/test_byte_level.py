@@ -32,7 +32,7 @@ SAMPLE_SYSTEM = (
     "query.\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
     '{"type": "function", "function": {"name": "code_interpreter", "description": "A tool for executing '
     'code.", "parameters": {"type": "object", "properties": {"code": {"type": "string", "description": "The code to '
-    'execute."}}, "required": ["code"]}, "strict": false}}\n</tools>\n\nFor each '
+    'execute.", "enum": null}}, "required": ["code"]}, "strict": false}}\n</tools>\n\nFor each '
     "function call, return a json object with function name and arguments within <tool_call></tool_call> XML "
     "tags:\n<tool_call>\n"
     '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>\n'
