@@ -29,7 +29,7 @@ TWO_MEANINGS = {
     "--svg": {"history", "sweep"},
     "--timeout": {"doctor", "drift", "rollout"},
     "--to": {"learn", "new", "shrink"},
-    "--tools": {"run", "hunt", "shrink", "doctor", "parse", "serve mcp"},
+    "--tools": {"run", "hunt", "shrink", "doctor", "parse", "serve mcp", "train"},
     "--world": {"judge", "run"},
 }
 """Options whose help says something else in one command than in another, and the commands that have them."""

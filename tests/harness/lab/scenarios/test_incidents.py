@@ -70,6 +70,7 @@ MISTAKES: dict[str, Mistake] = {
     "cancelled-while-queued": Mistake("in_flight_within_limit", core=reported.CountsCancelledAsReturned),
     "coloured-tracebacks": with_tool("rollout_ends", reported.Simple),
     "context-overflow-by-a-tool": NO_LIMITS,
+    "dead-server-read-as-failing-code": with_tool("no_gradient_from_lost_samples", reported.BlamesTheCode),
     "death-at-the-last-call": with_tool("infra_never_scored", reported.ScoresZero),
     "degradation-ladder": with_tool("infra_never_scored", reported.ScoresZero),
     "doubled-payload": Mistake("no_duplicate_execution", parser="whatever looks like one"),
@@ -98,6 +99,9 @@ MISTAKES: dict[str, Mistake] = {
     "list-of-calls": Mistake("outcomes", parser="first only"),
     "lost-streams": with_tool("text_is_truthful", reported.BothOrNothing),
     "many-waiters": Mistake("no_starvation", core=reported.Clogged, keys={"horizon": "90s"}),
+    "masked-but-in-the-baseline": Mistake(
+        "no_signal_only_through_losses", keys={"training": lambda part: {**part, "lost": "mask"}}
+    ),
     "masked-rollouts": with_tool("infra_never_scored", reported.ScoresZero),
     "null-stdout": with_tool("stderr_shown", reported.BothOrNothing),
     "numpy-under-a-memory-limit": with_tool("stderr_shown", reported.OnlyStdout),
@@ -109,6 +113,7 @@ MISTAKES: dict[str, Mistake] = {
     "one-slow-sample": with_settings("deadline_honoured", default_timeout=3600),
     "one-turn-eats-the-budget": NO_LIMITS,
     "out-of-memory-program": with_tool("stderr_shown", reported.OnlyStdout),
+    "outage-trained-as-zeros": Mistake("tool_use_kept", keys={"training": lambda part: {**part, "lost": "zero"}}),
     "over-sampling": Mistake("throughput_at_least", keys={"rollouts": lambda part: {**part, "enough": None}}),
     "overload-right-limit": with_settings("attempts_per_call", rate_limit=128),
     "overload-too-wide": with_tool("infra_never_scored", reported.ScoresZero),
