@@ -17,16 +17,8 @@ _MOST_DOTS = 150
 """Points of a line that are drawn as dots, too."""
 _LETTER = 7.6
 """Width of a letter, about."""
-_COLOURS = (
-    "series",
-    "throttled",
-    "ok",
-    "transport_timeout",
-    "sandbox_error",
-    "compile_error",
-    "bad_response",
-    "server",
-)
+_COLOURS = ("series", "throttled", "transport_timeout", "compile_error", "bad_response", "queue", "server", "text")
+"""None looks like the colour of a state, which points may have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,11 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from sfusion_tools.errors import IllegalTransition
 from sfusion_tools.outcome import OUTCOMES
 from sfusion_tools.rollout.by_hand import StepsByHand
+from sfusion_tools.rollout.continuation import continuation
 from sfusion_tools.rollout.limits import RolloutLimits, truncate
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
-from sfusion_tools.rollout.tokens import TokenRows, TokenViews, continuation
+from sfusion_tools.rollout.tokens import TokenRows, TokenViews
 from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult, plan_calls
 from sfusion_tools.schemas import (
     ComparedByContent,
@@ -345,12 +346,16 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
 
     def _add_messages(self, messages: list[Message], *, next_turn: bool = True) -> None:
         """Append tool or user messages and, if there is one, the generation prompt of the next assistant turn."""
+        roles = [message.role for message in self.messages]
+        turns = roles[::-1].index("assistant") + 1 if "assistant" in roles else 0
+        history = self.template_messages[: len(roles) - turns]
         self.messages += messages
         self._rows.append(
             continuation(
                 self.processing_class,
                 [message.model_dump(exclude_none=True) for message in messages],
                 tools=self.tool_schemas,
+                history=history,
                 last=self._rows.ids[-1] if self._rows.ids else None,
                 add_generation_prompt=next_turn,
             ),

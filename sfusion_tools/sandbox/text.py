@@ -30,7 +30,7 @@ def plain(text: str) -> str:
     """Remove terminal escapes and control characters, which only cost tokens."""
     if "\x1b" in text or "\x9b" in text:
         text = _ESCAPES.sub("", text)
-    return _CONTROLS.sub("", text)
+    return text if text.isprintable() else _CONTROLS.sub("", text)
 
 
 def cut_middle(text: str, limit: int) -> str:

@@ -16,10 +16,10 @@ from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.errors import BadOption
 from sfusion.harness.search.hunt.case import play_case
 from sfusion.harness.search.hunt.hunt import Hunt
-from sfusion.harness.search.shrink.reference_tool import DEFAULTS, GoodTool, tool_config
 from tests.proof import proof
 from tests.proof.changes import CHANGES
 from tests.proof.mistakes import MISTAKES
+from tests.reference_tool import DEFAULTS, GoodTool, tool_config
 
 RIGHT, OWN = "(a right tool)", "(our own stack)"
 """In place of a mistake: tools in which nothing may be found."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sfusion.harness.search.shrink.reference_tool import GoodTool
+from tests.reference_tool import GoodTool
 
 
 @dataclass(frozen=True)

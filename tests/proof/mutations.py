@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sfusion.harness.search.shrink.reference_tool import PROGRAMS, GoodTool, PeerRequest, PeerResult, Shared
+from tests.reference_tool import PROGRAMS, GoodTool, PeerRequest, PeerResult, Shared
 
 Operator = Callable[[Any, "_Past"], Any]
 

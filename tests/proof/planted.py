@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.search.shrink.reference_tool import PROGRAMS, GoodTool, PeerRequest, PeerResult
+from tests.reference_tool import PROGRAMS, GoodTool, PeerRequest, PeerResult
 
 PLANTED: dict[str, type[GoodTool]] = {}
 """Every planted mistake by its description."""

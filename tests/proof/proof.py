@@ -18,10 +18,10 @@ from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, fitting_tasks, read_tasks
 from sfusion.harness.lab.scenarios import Scenario, scenario_files
 from sfusion.harness.lab.spreading import open_workers
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.proof.changes import CHANGES
 from tests.proof.mistake import in_cells
 from tests.proof.mistakes import MISTAKES as MISTAKES
+from tests.reference_tool import GoodTool, tool_config
 
 GOOD, OWN = "good-tool", "own-stack"
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from sfusion.harness.search.shrink.reference_tool import PROGRAMS, GoodTool, PeerResult
+from tests.reference_tool import PROGRAMS, GoodTool, PeerResult
 
 RIGHT_TOOLS: dict[str, type[GoodTool]] = {}
 

@@ -52,7 +52,7 @@ def test_there_are_many_mistakes_and_those_of_verl_are_among_them() -> None:
 
 @pytest.mark.xdist_group("import graph")
 def test_the_good_tool_uses_nothing_of_our_stack() -> None:
-    assert [name for name in import_graph()["sfusion.harness.search.shrink.reference_tool"] if "sfusion" in name] == []
+    assert [name for name in import_graph()["tests.reference_tool"] if "sfusion" in name] == []
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 from sfusion.harness.lab.worlds.calling import AgentData
-from sfusion.harness.search.shrink.reference_tool import GoodTool
 from sfusion.harness.trial.client import TAKES as ALL_TAKES
 from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
+from tests.reference_tool import GoodTool
 
 TAKES = frozenset(ALL_TAKES) - {"stdin", "files", "tests", "exit_code", "raises"}
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args
 
-from sfusion.harness.search.shrink.reference_tool import GoodTool
 from sfusion.harness.trial.judging import judge_record, wording_table
 from sfusion.harness.trial.scenes import make_plan
 from sfusion.harness.trial.virtual import VirtualStage
@@ -22,6 +21,7 @@ from tests.proof.mutations import drawn
 from tests.proof.planted import PLANTED
 from tests.proof.right_tools import RIGHT_TOOLS
 from tests.proof.tool_client import ToolClient
+from tests.reference_tool import GoodTool
 
 Kind = Literal["right tool", "named", "change", "planted", "drawn"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

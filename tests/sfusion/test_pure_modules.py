@@ -39,7 +39,6 @@ DECLARED_SHELLS = (
     "sfusion_tools.limiter.ray_actor",
     "sfusion_tools.limiter.record",  # the limiter's record in the cluster
     "sfusion.harness.search.chaos",  # plays on a Ray cluster
-    "sfusion.harness.search.shrink.reference_tool",
     "sfusion.harness.studies.learn.check",  # runs what was learned
     "sfusion.harness.studies.learn.draft",  # writes the fields of scenarios as these declare
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,8 @@ class Recorder:
         self._began = clock() if zero is None else zero
         self._names: dict[str, str] = {}
         self._secrets: dict[str, str] = {}
+        self._shortest = sys.maxsize
+        """Texts below this length hold no address and no secret."""
         self.short_secrets: list[str] = []
         """Names of secrets that cannot be told from other text."""
         self.on = True
@@ -30,6 +33,7 @@ class Recorder:
     def alias(self, address: str, name: str) -> None:
         """Write a name in place of an address, because addresses differ from run to run."""
         self._names[address] = name
+        self._shortest = min(self._shortest, len(address))
 
     def keep_secret(self, secret: str, name: str) -> None:
         """Watch for a text that must not be written, unless it is so short that it occurs by chance."""
@@ -37,6 +41,7 @@ class Recorder:
             self.short_secrets.append(name)
         else:
             self._secrets[secret] = name
+            self._shortest = min(self._shortest, len(secret))
 
     @property
     def secrets(self) -> int:
@@ -49,32 +54,35 @@ class Recorder:
 
     def note(self, source: str, event: str, **facts: Any) -> None:
         """Record an event, unless recording is off."""
-        if not self.on:
-            return
-        leaked: list[str] = []
-        record: Event = {"at": round(self.now(), 6), "source": source, "event": event}
-        for key, value in facts.items():
-            if isinstance(value, str):
-                value = self._clean(value, leaked)
-                # The whole text is searched for secrets, but only its beginning is kept.
-                value = value[:SHOWN] if key == "text" else value
-            record[key] = round(value, 6) if isinstance(value, float) else value
-        if facts.get("pieces"):
-            clean = self._clean
-            record["pieces"] = [clean(one, leaked) if isinstance(one, str) else one for one in facts["pieces"]]
-        if leaked:
-            record["leaked"] = leaked
-        self.journal.add(record)
+        if self.on:
+            self._add({"at": self.now(), "source": source, "event": event, **facts})
 
     def server_events(self, sandbox: str | None) -> Callable[[Mapping[str, Any]], None]:
         """Return a journal for a fake or a proxy; ``sandbox`` names it where there are several."""
         named = {} if sandbox is None else {"sandbox": sandbox}
 
         def note(event: Mapping[str, Any]) -> None:
-            facts = {key: value for key, value in event.items() if key not in ("at", "source", "event")}
-            self.note("server", str(event["event"]), **facts, **named)
+            if self.on:
+                self._add({**event, **named, "at": self.now()})
 
         return note
+
+    def _add(self, record: Event) -> None:
+        leaked: list[str] = []
+        for key, value in record.items():
+            if isinstance(value, float):
+                record[key] = round(value, 6)
+            elif isinstance(value, str):
+                if len(value) >= self._shortest:
+                    record[key] = value = self._clean(value, leaked)
+                if key == "text":  # the whole text is searched for secrets, but only its beginning is kept
+                    record[key] = value[:SHOWN]
+        if record.get("pieces"):
+            clean = self._clean
+            record["pieces"] = [clean(one, leaked) if isinstance(one, str) else one for one in record["pieces"]]
+        if leaked:
+            record["leaked"] = leaked
+        self.journal.add(record)
 
     def _clean(self, text: str, leaked: list[str]) -> str:
         for address, name in self._names.items():

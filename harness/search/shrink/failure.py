@@ -11,7 +11,7 @@ from sfusion.harness.errors import HarnessError
 from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult
 from sfusion.harness.lab.runs.runner import run_one
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks
+from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.tools import check_tool_keys
 from sfusion_tools.errors import SfusionError
@@ -57,15 +57,15 @@ class Reproduces:
     """Says whether a scenario fails in the same way, while a right tool passes.
 
     Without the right tool, a promise such as `{ok: all}` would be "broken in the same way" by a sandbox that never
-    works, and shrinking would lead there. The right tool is ours for a run of another class, and the reference tool for
-    a run of ours. Where it fails too in the scenario to shrink, it is not asked. The code and the classes that the
-    scenario names are run: whether to trust them must be decided before.
+    works, and shrinking would lead there. The right tool is ours. It is not asked where it fails too in the scenario to
+    shrink, or is the one that runs. The code and the classes that the scenario names are run: whether to trust them
+    must be decided before.
     """
 
     def __init__(self, scenario: Scenario, failure: Failure, *, run: Run = run_one) -> None:
         self.failure = failure
         self._run = run
-        self._control = self._passes(scenario)
+        self._control = scenario.own_config is None and self._passes(scenario)
 
     def __call__(self, scenario: Scenario) -> bool:
         if not any(one == self.failure for one in _failures(self._run, scenario)):
@@ -78,11 +78,7 @@ class Reproduces:
 
 
 def with_right_tool(scenario: Scenario) -> Scenario:
-    """Return the scenario with a right tool of another class, with the settings that it knows."""
-    if scenario.own_config is not None:
-        from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config  # it needs aiohttp
-
-        return adapt_tasks([Task(scenario, "sim")], tools=tool_config(GoodTool))[0].scenario
+    """Return the scenario of another tool with ours, with the settings that it knows."""
     assert isinstance(scenario.tools, list)
     given: dict[str, Any] = scenario.tools[0].get("config") or {}
     config: dict[str, Any] = {}

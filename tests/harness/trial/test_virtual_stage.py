@@ -13,7 +13,6 @@ import pytest
 
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.lab.worlds import virtual_time
-from sfusion.harness.search.shrink.reference_tool import GoodTool
 from sfusion.harness.trial.checks import CHECKS
 from sfusion.harness.trial.client import TAKES, Settings, Told, TrialAsk
 from sfusion.harness.trial.judging import judge_record, wording_table
@@ -22,6 +21,7 @@ from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
 from sfusion.harness.trial.virtual import VirtualStage
 from tests.proof.tool_client import ToolClient
+from tests.reference_tool import GoodTool
 
 
 class PlainClient:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.search.shrink.reference_tool import PROGRAMS, GoodTool, PeerResult
 from tests.proof.mistake import mistake
+from tests.reference_tool import PROGRAMS, GoodTool, PeerResult
 
 LEARNED = (
     "tool_use_kept", "several_calls_kept", "tool_use_recovers", "push_has_the_twins_sign",

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import aiohttp
 
-from sfusion.harness.search.shrink.reference_tool import DEFAULTS, GoodTool, PeerRequest, PeerResult, Shared
 from tests.proof.mistake import UNFINISHED, mistake
+from tests.reference_tool import DEFAULTS, GoodTool, PeerRequest, PeerResult, Shared
 
 
 @mistake("tool_never_raises", "limiter-switched-off", also=("outcomes", "throughput_at_least"))

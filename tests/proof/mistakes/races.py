@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
-from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerRequest, PeerResult
 from tests.proof.mistake import mistake
+from tests.reference_tool import GoodTool, PeerRequest, PeerResult
 
 
 @mistake("answers_are_own", "same-moment[seconds=0s]", also=("text_is_truthful",), schedule={"random": 1})

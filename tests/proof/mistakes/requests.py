@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerRequest, PeerResult
 from tests.proof.mistake import TAKEN_FOR_OUTPUT, UNFINISHED, mistake
+from tests.reference_tool import GoodTool, PeerRequest, PeerResult
 
 NEVER_RUN = ("attempts_per_call", "no_duplicate_execution", "retries_spread")
 """What breaks, or cannot be judged, where a program that needs a second attempt gets none."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.search.shrink.reference_tool import PROGRAMS, GoodTool, PeerResult
 from tests.proof.mistake import mistake
+from tests.reference_tool import PROGRAMS, GoodTool, PeerResult
 
 
 @mistake("infra_never_scored", "swallowed-failures")

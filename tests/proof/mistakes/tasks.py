@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import aiohttp
 
-from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerRequest, PeerResult
 from tests.proof.mistake import mistake
+from tests.reference_tool import GoodTool, PeerRequest, PeerResult
 
 
 @mistake("outcomes", "stopped-during-a-call", also=("everything_took_effect",))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.search.shrink.reference_tool import PROGRAMS, GoodTool, PeerRequest, PeerResult
 from tests.proof.mistake import NOTHING_SHOWN, TAKEN_FOR_OUTPUT, mistake
+from tests.reference_tool import PROGRAMS, GoodTool, PeerRequest, PeerResult
 
 
 @mistake("text_is_truthful")  # words that lie are seen by the trial only, which compares more ends

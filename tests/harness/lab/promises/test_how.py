@@ -24,13 +24,13 @@ from sfusion.harness.search.hunt.case import HuntCase, play_case
 from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion.harness.search.shrink import Budget, Failure, Reproduces, failures_of, shrink
 from sfusion.harness.search.shrink.failure import STUCK
-from sfusion.harness.search.shrink.reference_tool import tool_config
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
 from sfusion.harness.studies.history.record import HistoryRecord
 from sfusion.harness.studies.history.store import ScenarioHistory
 from tests import ROOT
 from tests.harness.lab.promises.scenes import all_promises, rollout_scene, scene
 from tests.proof.mistakes import MISTAKES
+from tests.reference_tool import tool_config
 
 NONSENSE = "7 of 'these' (c0001) went wrong, promised"
 FLAKY = {"faults": [{"name": "flaky", "every": 2, "what": {"status": 503}}]}

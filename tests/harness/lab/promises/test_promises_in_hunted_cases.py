@@ -11,9 +11,9 @@ from sfusion.harness.lab.promises.registry import read_promise
 from sfusion.harness.lab.runs.tasks import merged_tools
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds import sim
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from sfusion_tools.sandbox.retry import RetryPolicy
 from tests.proof.mistakes import MISTAKES
+from tests.reference_tool import GoodTool, tool_config
 
 LOAD = {"calls": 6, "concurrency": 3, "program": {"seconds": 0.5, "prints": "{call}\n"}}
 

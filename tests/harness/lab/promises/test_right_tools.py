@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sfusion.harness.lab.runs import adapt_tasks, read_tasks, run_one
 from sfusion.harness.lab.scenarios import scenario_files
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.cases import every
 from tests.proof.right_tools import RIGHT_TOOLS
+from tests.reference_tool import GoodTool, tool_config
 
 TASKS = read_tasks(scenario_files(["killed-with-137", "silent-truncation", "proxy-in-between"]), "sim")
 

@@ -13,8 +13,8 @@ from sfusion.harness.lab.runs import run_one
 from sfusion.harness.lab.runs.tasks import adapt_tasks, read_tasks
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.worlds import sim
-from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerResult, tool_config
 from tests.harness.lab.promises.scenes import scene
+from tests.reference_tool import GoodTool, PeerResult, tool_config
 
 CRASH = [{"at": "150ms", "crash": "sandbox", "seconds": "1s"}]
 

@@ -20,7 +20,7 @@ TAIL = "load: {calls: 1, program: {code: \"open('%s', 'w')\"}}\npromises: [every
 TOOL = """\
 import pathlib
 pathlib.Path(__file__).with_name("imported").touch()
-from sfusion.harness.search.shrink.reference_tool import GoodTool as Evil
+from tests.reference_tool import GoodTool as Evil
 """
 PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
 CONFIG = {"sandbox_fusion_url": ["http://sandbox.invalid"], "rate_limit": 4, "default_timeout": 30}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,9 +83,11 @@ MISTAKES: dict[str, Mistake] = {
     "fan-in-beyond-concurrency": Mistake("no_starvation", core=reported.Clogged, keys={"horizon": "60s"}),
     "fenced-instead-of-tagged": DROPS,
     "first-worker-leaves": Mistake("no_starvation", core=reported.DiesWithItsOwner, keys={"horizon": "60s"}),
+    "five-a-second": with_tool("retry_after_honoured", reported.Stubborn),
     "flaky-connections": NO_RETRY,
     "gateway-504-then-fine": NO_RETRY,
     "hang-at-the-end": with_tool("deadline_honoured", reported.Patient, horizon="120s"),
+    "hidden-ten-seconds": with_settings("outcomes", default_timeout=10),
     "hidden-default-timeout": with_settings("deadline_honoured", max_timeout=900),
     "html-instead-of-json": with_tool("text_is_truthful", reported.ShowsAnything),
     "invented-tool-reply": Mistake("outcomes", parser="believes invented replies"),
@@ -126,6 +127,7 @@ MISTAKES: dict[str, Mistake] = {
     "port-closed": with_settings("attempts_per_call", max_attempts=12),
     "proxy-in-between": with_tool("outcomes", reported.ShowsAnything),
     "reaped-keep-alive": NO_RETRY,
+    "refused-after-an-upgrade": with_tool("attempts_per_call", reported.Stubborn),
     "quota-of-sandboxes": with_tool("retry_after_honoured", reported.Stubborn),
     "rotten-compile": with_tool("outcomes", reported.Simple),
     "scaled-out-unevenly": with_tool("throughput_at_least", reported.RoundRobin),
@@ -211,16 +213,7 @@ def test_the_page_lists_every_incident() -> None:
     page = (ROOT / "docs" / "incidents.md").read_text()
     command = "python -m tests.docs.tables docs/incidents.md"
     assert updated(page) == page, f"update it: {command}"
-    assert "\n| `poisoned-call` | [PrimeIntellect-ai/verifiers#1622](https://github.com/" in page
-
-
-def test_a_report_is_either_played_or_listed_with_the_reason() -> None:
-    played, _, others = (ROOT / "docs" / "incidents.md").read_text().partition("## Reports that are not played")
-    known = set(re.findall(r"\[([\w.-]+/[\w.-]+#[0-9]+)\]", others))
-    both = known & set(re.findall(r"\[([\w.-]+/[\w.-]+#[0-9]+)\]", played))
-    assert both == {"bytedance/SandboxFusion#30"}
-    for row in others.splitlines()[3:]:
-        assert all(cell.strip() for cell in row.strip("|").split("|")), row
+    assert "\n- `poisoned-call`: One call made the sandbox itself fail" in page
 
 
 def test_the_library_is_large_and_every_incident_has_a_report() -> None:

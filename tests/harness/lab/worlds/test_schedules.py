@@ -19,8 +19,8 @@ from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion.harness.search.hunt.generate import named
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.harness.lab.runs.test_determinism import STORMY
+from tests.reference_tool import GoodTool, tool_config
 
 SEEDED = [{key: seed} for seed in range(20) for key in ("random", "priority")]
 

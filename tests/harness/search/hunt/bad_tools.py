@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sfusion.harness.search.shrink.reference_tool import GoodTool, PeerRequest, PeerResult
+from tests.reference_tool import GoodTool, PeerRequest, PeerResult
 
 
 class Raising(GoodTool):

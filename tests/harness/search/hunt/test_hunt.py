@@ -28,11 +28,11 @@ from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
 from sfusion.harness.search.hunt.mutate import mutate
 from sfusion.harness.search.hunt.telling import render_hunt
 from sfusion.harness.search.shrink import Failure
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
 from tests.proof.changes import CHANGES
 from tests.proof.hunted import OWN, RIGHT, Prey, hunt_mistake
 from tests.proof.mistakes import MISTAKES
+from tests.reference_tool import GoodTool, tool_config
 
 CALM: dict[str, Any] = {"load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}}}
 
@@ -401,6 +401,7 @@ def test_the_page_tells_what_was_found_and_what_never_happened() -> None:
     page = render_hunt(hunt, None, 3)
     assert "fault crash in phase body" in page
     assert "it stalls" in page
+    assert "cases played</text>" in page
     assert "Nothing broke" not in page
     assert "http://" not in page
 

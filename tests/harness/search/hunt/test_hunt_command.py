@@ -10,10 +10,10 @@ import yaml
 from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt.command import HuntOptions, hunt
 from sfusion.harness.search.shrink.recorded import keep
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests import ROOT
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting
 from tests.proof.mistakes.texts import ExitCodeIgnored
+from tests.reference_tool import GoodTool, tool_config
 
 SCENARIO = """
 scenario: two-calls

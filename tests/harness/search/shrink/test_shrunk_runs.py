@@ -14,9 +14,9 @@ from sfusion.harness.lab.runs import Task, adapt_tasks, read_tasks, run_one
 from sfusion.harness.lab.scenarios import read_scenarios, scenario_files
 from sfusion.harness.search.shrink import Budget, Reproduces, failures_of, shrink
 from sfusion.harness.search.shrink.failure import with_right_tool
-from sfusion.harness.search.shrink.reference_tool import GoodTool, tool_config
 from tests.proof.mistakes import MISTAKES, races
 from tests.proof.proof import Proof
+from tests.reference_tool import GoodTool, tool_config
 
 SEEDS = [{kind: seed} for seed in range(1, 4) for kind in ("random", "priority")]
 RACES = [one for one in MISTAKES.values() if one.tool.__module__ == races.__name__]

@@ -8,12 +8,13 @@ import keyword
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from sfusion_tools.errors import RenderError
-from sfusion_tools.formats.format import Format
-from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, DuplicateKeyError, Flaw
-from sfusion_tools.formats.literal import (
+
+from .format import Format
+from .jsontext import NOT_BEGUN, TOO_DEEP, DuplicateKeyError, Flaw
+from .literal import (
     ADJACENT,
     NOT_PARSED,
     UNBALANCED,
@@ -25,10 +26,10 @@ from sfusion_tools.formats.literal import (
     stray_escapes,
     without_strings,
 )
-from sfusion_tools.formats.lookalikes import position_in
-from sfusion_tools.formats.streamparser import StreamParser
-from sfusion_tools.formats.text_reader import Markers, Scan
-from sfusion_tools.formats.toolbox import Toolbox
+from .lookalikes import position_in
+from .streamparser import StreamParser
+from .text_reader import Markers, Scan
+from .toolbox import Toolbox
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _WORD = re.compile(r"[\w.]+")
@@ -40,8 +41,9 @@ _TOKEN = re.compile(
     r"""(?s)(?P<string>'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")"""
     r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
 )
+_ON_ITS_LINE = re.compile(r"\n[ \t]*([A-Za-z_][\w.]*)\(")
 _LINE = re.compile(r"[^\n]+")
-_ALMOST = re.compile(r"\[[^\[\]()\n]{1,80}+\([^()\n]{1,80}?=(?!=)")
+_ALMOST = re.compile(r"\[[^\[\]()]{1,80}+\([^()\n]{1,80}?=(?!=)")
 """A list of calls with something else than a name before the parenthesis."""
 _CUT = Flaw(
     "stray_text", "text that ends like a call follows its list; a quote inside a string is probably not escaped"
@@ -54,7 +56,9 @@ class PythonicParser(StreamParser):
     """Treats a bracket as a list of calls only if a name and a parenthesis follow."""
 
     openers = ("[",)
-    silent = ("<|python_start|>", "<|python_end|>", "<|eot_id|>", "<|eom|>", "<|eot|>")
+    close: ClassVar[str] = "]"
+    after: ClassVar[str] = ""
+    """The marker after all calls, if there is one."""
     _before = ""
 
     def content(self, text: str) -> None:
@@ -62,7 +66,10 @@ class PythonicParser(StreamParser):
         super().content(text)
 
     def opened(self, marker: str) -> Scan[None]:
-        start = self.reader.offset - 1
+        start = self.reader.offset - len(marker)
+        if marker != "[":
+            yield from self._list(start)
+            return
         name, char = yield from self._head()
         subscript = self._before.isalnum() or self._before in ("_", ")", "]")
         if not subscript and self._begins(name, char):
@@ -119,7 +126,7 @@ class PythonicParser(StreamParser):
             yield from reader.spaces()
             if (yield from reader.accept(",")):
                 continue
-            closed = yield from reader.accept("]")
+            closed = yield from reader.accept(self.close)
             char = yield from reader.peek()
             if closed or not char:
                 break
@@ -149,14 +156,15 @@ class PythonicParser(StreamParser):
                     message = "a string contains a raw line break, which was kept; write \\n instead"
                     last[4].append(Flaw("raw_control", message))
         if not closed and last:
-            last[4].append(Flaw("missing_close", "the ] after the calls is missing"))
-        if closed and last and (yield from reader.upcoming(_REST)) not in ("\n", "[", None):
+            last[4].append(Flaw("missing_close", f"the {self.close} after the calls is missing"))
+        if closed and last and self.close == "]" and (yield from reader.upcoming(_REST)) not in ("\n", "[", None):
             # The string may have been closed too early.
             self.refuse(_CUT, position=last[2], raw=last[3], name=last[0])
             last = None
         self._flush(last)
         if not calls:
-            self.refuse(NOT_BEGUN, position=start, raw="[")
+            flaw = Flaw("empty_call", "there is no call in it") if closed else NOT_BEGUN
+            self.refuse(flaw, position=start, raw=self.openers[0])
 
     def _flush(self, last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None) -> None:
         if last:
@@ -175,9 +183,18 @@ class PythonicParser(StreamParser):
         read = reader.offset - position
         yield from reader.run(_LINE)
         text = reader.since_mark()
-        end = text.rfind("]") + 1
-        size = end if end > read else len(text)
-        after = _salvage(text[:size])
+        if self.after and self.after in text:
+            # What comes after the calls is not a part of a string that was left open.
+            text, read = text.partition(self.after)[0], 0
+        if self.close == "]":
+            end = text.rfind("]") + 1
+            size = end if end > read else len(text)
+            after = _salvage(text[:size])
+        else:
+            size = len(text)
+            known = (line.start(1) for line in _ON_ITS_LINE.finditer(text) if self.tools.knows(line[1]))
+            after = next(known, 0) if not reader.exhausted else 0
+            reader.waste(position)
         reader.rewind()
         raw = reader.take(after or size)
         if not name:
@@ -189,7 +206,7 @@ class PythonicParser(StreamParser):
         else:
             flaw = UNBALANCED
         self.refuse(flaw, position=position, raw=raw, name=name or None)
-        return bool(after) or raw.rstrip().endswith(",")
+        return bool(after) or raw.rstrip().endswith(",") or (self.close != "]" and bool(reader.left))
 
     def _checked(
         self, name: str, text: str, read: dict[str, Any] | Flaw, position: int, raw: str
@@ -286,16 +303,16 @@ def _salvage(text: str) -> int:
     return 0
 
 
-class Pythonic(Format):
-    """The format of Llama 4 and of Llama 3.2/3.3 with a pythonic template."""
+class PythonFormat(Format):
+    """A format in which calls are Python."""
 
-    name = "pythonic"
-    parser = PythonicParser
+    parser: ClassVar[type[PythonicParser]] = PythonicParser
     closing = "]"
+    section: ClassVar[tuple[str, str, str]] = ("[", ", ", "]")
 
     @property
     def example(self) -> str:
-        return '[TOOL(KEY="VALUE")]'
+        return self.write_section(['TOOL(KEY="VALUE")'])
 
     def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
         for name, arguments in calls:
@@ -311,4 +328,5 @@ class Pythonic(Format):
         return f"{name}({arguments})"
 
     def write_section(self, calls: Sequence[str]) -> str:
-        return f"[{', '.join(calls)}]"
+        begin, between, end = self.section
+        return begin + between.join(calls) + end
