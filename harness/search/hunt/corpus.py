@@ -114,14 +114,7 @@ def _learn(hunt: Hunt, line: dict[str, Any]) -> None:
         hunt.covered.update(line["behaviour"])
         hunt.corpus.append(case)
     for one in line.get("findings", ()):
-        hunt.add(_finding(one), case)
-
-
-def _finding(data: Any) -> Failure:
-    if isinstance(data, list):  # written before findings had `how`: a sentence without its numbers stood for it
-        promise, words, sentence = data
-        return Failure(How(str(promise), "", (("words", str(words)),)), str(sentence))
-    return Failure(How.from_dict(data["how"]), str(data["sentence"]))
+        hunt.add(Failure(How.from_dict(one["how"]), str(one["sentence"])), case)
 
 
 def _data(tally: Tally) -> dict[str, Any]:
