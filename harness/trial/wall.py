@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from sfusion.fakes.sandbox.program import mark_of
 from sfusion.harness.lab.worlds.fast_clock import fast_clock
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
 from sfusion.harness.trial.plan import Scene, TrialPlan
-from sfusion.harness.trial.playing import captured, play_scene
+from sfusion.harness.trial.playing import captured, jumping, play_scene
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.sandbox import TrialSandbox
 from sfusion.harness.trial.shapes.process import WARM_UP
@@ -104,7 +104,7 @@ class WallStage:
         self, parts: list[PlayedScene], plan: TrialPlan, make_client: Callable[[], TrialClient], stack: ExitStack
     ) -> None:
         gate = asyncio.Semaphore(_AT_ONCE)
-        with _jumping() as jump:
+        with jumping(time.time) as jump:
             await asyncio.gather(*(self._part(part, plan, make_client(), gate, jump, stack) for part in parts))
         await asyncio.sleep(_JITTER)
         left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -264,19 +264,3 @@ def _single(scene: Scene) -> list[Scene]:
             programs = {"": scene.programs.get(one.ask.call, ())}
             singles.append(replace(scene, calls=(one,), faults=faults, programs=programs))
     return singles
-
-
-@contextmanager
-def _jumping() -> Iterator[Callable[[float], None]]:
-    """Yield a function that makes the wall clock jump."""
-    clock, jumped = time.time, 0.0
-
-    def jump(seconds: float) -> None:
-        nonlocal jumped
-        jumped += seconds
-
-    time.time = lambda: clock() + jumped
-    try:
-        yield jump
-    finally:
-        time.time = clock

@@ -16,7 +16,7 @@ from sfusion.harness.lab.scenarios.base import ScenarioPart
 from sfusion.harness.lab.scenarios.explaining import PATHS, default_text
 from sfusion.harness.lab.scenarios.library import bundled_folder, in_folder
 from sfusion.harness.lab.scenarios.reading import read_scenarios
-from sfusion.harness.trial.judging import CHECKS
+from sfusion.harness.trial.trial import CHECKS
 
 
 def tables() -> dict[str, str]:
