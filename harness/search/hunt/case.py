@@ -26,6 +26,7 @@ from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, merged_tools
 from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.replacing import diverted_logs, replaced
 from sfusion.harness.search.hunt.expectations import horizon_of, promises_of
 from sfusion.harness.search.hunt.generate import named
 from sfusion.harness.search.shrink.failure import Failure, failures_of
@@ -241,12 +242,6 @@ class _Collector(logging.Handler):
 @contextmanager
 def _listening(logged: list[Failure]) -> Iterator[None]:
     """Collect errors that asyncio and aiohttp only log, and exceptions that nobody can raise."""
-    handler, hook = _Collector(logged), sys.unraisablehook
-    loggers = [logging.getLogger(name) for name in ("asyncio", "aiohttp")]
-    before = [logger.propagate for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
 
     def unraisable(found: Any) -> None:
         error = found.exc_value
@@ -255,14 +250,8 @@ def _listening(logged: list[Failure]) -> Iterator[None]:
             how = replace(how, kind=_UNCLOSED)
         logged.append(Failure(how, f"unraisable: {type(error).__name__}: {error}"))
 
-    sys.unraisablehook = unraisable
-    try:
+    with diverted_logs(_Collector(logged), "asyncio", "aiohttp"), replaced(sys, unraisablehook=unraisable):
         yield
-    finally:
-        sys.unraisablehook = hook
-        for logger, propagate in zip(loggers, before, strict=True):
-            logger.removeHandler(handler)
-            logger.propagate = propagate
 
 
 @contextmanager
