@@ -133,21 +133,9 @@ class Worker:
         return None if task.cancelled() else task.result()
 
     async def _roll(self, name: str) -> str:
-        scenario = self._scenario
-        assert scenario.rollouts is not None
         if self._side is None:
-            self._side = Rollouts(
-                scenario.rollouts,
-                self._tools[0],
-                self.name,
-                seed=scenario.seed,
-                limits=self._bounds,
-                note=self._recorder.note,
-                timeout=scenario.default_timeout,
-                allowed=self._allowed,
-                asked=scenario.asked,
-                is_alive=lambda: self.alive,
-            )
+            side = self._scenario, self._tools[0], self._bounds, self._recorder.note, self.name
+            self._side = Rollouts(*side, allowed=self._allowed, is_alive=lambda: self.alive)
         request = self._side.request(name)
         await self._side.run(request)
         return request.state.value

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.scenarios.rollouts import RolloutPart
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.worker_rollouts import Rollouts
 from sfusion_tools.rollout import RolloutLimits
@@ -61,11 +60,11 @@ def test_a_rollout_that_the_guard_stops_ends_as_failed() -> None:
 def test_the_guard_does_not_end_a_worker() -> None:
     """On a cluster, an error of a worker would end the whole run."""
     config = {"sandbox_fusion_url": "http://127.0.0.1:1", "guard": {"window": 1, "then": "fail"}, "max_attempts": 1}
-    part, limits = RolloutPart.model_validate(TURNS), RolloutLimits()
+    guarded = scene(load=None, rollouts=TURNS, tools={"default_timeout": 1})
 
     async def go() -> str:
         tool = SandboxFusionTool(config)
-        rollouts = Rollouts(part, tool, "w", seed=0, limits=limits, note=lambda *_, **__: None, timeout=1.0)
+        rollouts = Rollouts(guarded, tool, RolloutLimits(), lambda *_, **__: None)
         request = rollouts.request("r001")
         await rollouts.run(request)
         return request.state.value
