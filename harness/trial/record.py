@@ -26,9 +26,6 @@ class SentRequest:
     headers: Mapping[str, str]
     """With names in lower case."""
     body: bytes
-    attempt: int = 1
-    """How many requests with this mark the sandbox has received, this one included."""
-    connection: int = 0
     in_flight: int = 1
     """Requests at this sandbox when it arrived, this one included."""
     execution: int | None = None
@@ -105,7 +102,6 @@ class PlayedScene:
 class Record:
     """The facts of a whole trial."""
 
-    seed: int
     stage: str
     """``virtual`` or ``wall``."""
     takes: frozenset[str]

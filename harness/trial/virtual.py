@@ -26,7 +26,7 @@ _UNSEEN = (
 
 def play_virtually(plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
     """Play all scenes for which the client takes what they need; each has an event loop, and a client, of its own."""
-    record = Record(plan.seed, "virtual", make_client().takes)
+    record = Record("virtual", make_client().takes)
     for planned in plan.scenes:
         scene = planned if isinstance(planned, Scene) else planned(record)
         if scene is None:

@@ -57,7 +57,7 @@ class WallStage:
 
     def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
         """Play all scenes that the client can take, until the time is up; those of another process at once."""
-        record = Record(plan.seed, "wall", frozenset(make_client().takes), _JITTER * self._speed)
+        record = Record("wall", frozenset(make_client().takes), _JITTER * self._speed)
         began = time.monotonic()
         for batch in _batches(plan, at_once=self._child):
             chosen = []
