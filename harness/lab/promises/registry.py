@@ -67,16 +67,13 @@ def _sentence(cls: type[Promise], problem: Any) -> str:
     return f"{key}: {message[:1].lower()}{message[1:]}, found {problem['input']!r}"
 
 
-def judge(journal: Journal, promises: Iterable[Promise], *, states: bool = False) -> list[Verdict]:
-    """Return the verdicts on a run, in the order of the promises; then those on implied ones, if they are broken.
-
-    ``states``: on all of those that apply, whatever their state.
-    """
-    return judge_story(Story(journal), promises, states=states)
+def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
+    """Return the verdicts on a run, in the order of the promises; then those on implied ones, if they are broken."""
+    return judge_story(Story(journal), promises)
 
 
 def judge_story(story: Story, promises: Iterable[Promise], *, states: bool = False) -> list[Verdict]:
-    """Return the verdicts on a journal that has been read already."""
+    """Judge a journal that has been read already; ``states``: by all implied promises that apply, broken or not."""
     named = [_judged(promise, story) for promise in list(promises) or [read_promise("every_call_ends_once")]]
     names = {verdict.promise for verdict in named}
     implied = (promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story))

@@ -86,12 +86,17 @@ _MOMENT = 1e-8
 recorded the answer yet."""
 
 
-def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal | None = None) -> Journal:
+def run(scenario: Scenario, *, core: CoreFactory = LimiterCore) -> Journal:
     """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules."""
-    journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
+    journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
+
+    async def play(bounds: RolloutLimits) -> None:
+        recorder = Recorder(journal, asyncio.get_running_loop().time)
+        await SimBackend(scenario, recorder).play(core, bounds, queue)
+
     try:
-        run_virtually(_run(scenario, journal, core, bounds_of(scenario), queue), queue)
+        run_virtually(play(bounds_of(scenario)), queue)
     except WorldError as error:
         note_stuck(journal, error)
     if queue is not None:
@@ -99,25 +104,8 @@ def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal
     return journal
 
 
-async def _run(
-    scenario: Scenario, journal: Journal, core: CoreFactory, bounds: RolloutLimits, queue: ScheduledQueue | None
-) -> None:
-    recorder = Recorder(journal, asyncio.get_running_loop().time)
-    with recorded_logs(recorder):
-        async with AsyncExitStack() as stack:
-            backend = SimBackend(scenario, recorder)
-            await backend.start(stack, core, bounds)
-            play = Play(scenario, backend)
-            await play.run()
-            if queue is not None:
-                await asyncio.sleep(_MOMENT)
-            await play.wind_up()
-            if queue is not None:
-                queue.is_over = True
-
-
 class SimBackend(Backend):
-    """A cluster in one process; ``start`` makes limiter and workers."""
+    """A cluster in one process."""
 
     time_scale = 1.0
     sandbox_class = FakeSandboxes
@@ -129,7 +117,19 @@ class SimBackend(Backend):
         self.sandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
-    async def start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
+    async def play(self, core: CoreFactory, bounds: RolloutLimits, queue: ScheduledQueue | None = None) -> None:
+        with recorded_logs(self.recorder):
+            async with AsyncExitStack() as stack:
+                await self._start(stack, core, bounds)
+                play = Play(self._scenario, self)
+                await play.run()
+                if queue is not None:
+                    await asyncio.sleep(_MOMENT)
+                await play.wind_up()
+                if queue is not None:
+                    queue.is_over = True
+
+    async def _start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
         scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()

@@ -19,7 +19,6 @@ from typing import Any
 
 from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.promises.registry import judge
 from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
 from sfusion.harness.lab.runs.runner import run_one
@@ -114,8 +113,7 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
     logged: list[Failure] = []
     gc.freeze()  # the collection below looks only at what the case has made
     with _listening(logged):
-        few = scenario.changed(promises=["every_call_ends_once"])  # all are judged below
-        result = run_bounded(Task(few, "sim", tools_given=tools is not None))
+        result = run_bounded(Task(scenario, "sim", tools_given=tools is not None), states=True)
         gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
     if next(_played) % THAW == 0:
         gc.unfreeze()
@@ -125,7 +123,6 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
         logged = [one for one in logged if one.how.kind != _UNCLOSED]  # the dead close nothing
     if result.error:
         logged = []  # what it left behind
-    result = _judged(result, scenario)
     verdicts = result.verdicts
     outcomes = Counter(one["outcome"] for one in journal.events if one["event"] == "returned" and one.get("outcome"))
     return HuntResult(
@@ -138,45 +135,24 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
     )
 
 
-def run_bounded(task: Task) -> RunResult:
+def run_bounded(task: Task, *, states: bool = False) -> RunResult:
     """Play a task, for a minute of real time at most; whatever is raised is the error of the result."""
-    result = _run_bounded(task)
-    if result.error:
-        gc.collect()  # tasks that were broken off are destroyed here, not in the middle of something else
-    return result
-
-
-def _run_bounded(task: Task) -> RunResult:
     try:
         with _bounded(REAL_SECONDS):
-            return run_one(task)
+            result = run_one(task, states=states)
     except Untrusted:
         raise
     except (Exception, TooLong) as problem:
-        scenario = task.scenario
-        head = Journal.begin(scenario=scenario.scenario, cell="", seed=scenario.seed, world="sim")
-        return RunResult(task, head, [], 0.0, error=_sentence(problem), error_how=_how(problem))
-
-
-def _judged(result: RunResult, scenario: Scenario) -> RunResult:
-    """Return the result with the verdicts on every promise; what a promise raises is the error of the result."""
+        head = Journal.begin(scenario=task.scenario.scenario, cell="", seed=task.scenario.seed, world="sim")
+        text, how = f"{type(problem).__name__}: {problem}", how_raised(ERROR, problem)
+        if isinstance(problem, TooLong):
+            how = HANG.how
+        elif not isinstance(problem, HarnessError):
+            text += f" ({place_of(problem)})"
+        result = RunResult(task, head, [], 0.0, error=text, error_how=how)
     if result.error:
-        return result
-    try:
-        return replace(result, verdicts=judge(result.journal, scenario.promises, states=True))
-    except Exception as problem:
-        return replace(result, verdicts=[], error=_sentence(problem), error_how=_how(problem))
-
-
-def _sentence(problem: BaseException) -> str:
-    text = f"{type(problem).__name__}: {problem}"
-    if isinstance(problem, HarnessError | TooLong):
-        return text
-    return f"{text} ({place_of(problem)})"
-
-
-def _how(problem: BaseException) -> How:
-    return HANG.how if isinstance(problem, TooLong) else how_raised(ERROR, problem)
+        gc.collect()  # tasks that were broken off are destroyed here, not in the middle of something else
+    return result
 
 
 def _errors_in(journal: Journal) -> Iterator[Failure]:
