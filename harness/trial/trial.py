@@ -218,8 +218,8 @@ def play_plan(shape: Shape, world: Stage | None, plan: Callable[[float], TrialPl
         if not record.unplayable or world == "virtual":
             return record, ""
         why = "its requests do not go over the event loop"
-    stage = WallStage(child=shape.child, divide=shape.divide)
-    return stage.play(plan(CHILD_SCALE if shape.child else 1.0), shape.make), why
+    scaled = plan(CHILD_SCALE if shape.child else 1.0)
+    return WallStage(scaled, shape.make, child=shape.child, divide=shape.divide).play(), why
 
 
 # -- the baseline --
