@@ -93,6 +93,15 @@ class MemoryServer(asyncio.AbstractServer):
     def get_loop(self) -> Any:
         return self.network.loop
 
+    async def start_serving(self) -> None:
+        """Do nothing: it serves from the start."""
+
+    async def serve_forever(self) -> None:
+        await self.network.loop.create_future()
+
+    def is_serving(self) -> bool:
+        return bool(self.sock.fileno() >= 0)
+
     async def wait_closed(self) -> None:
         """Return at once: closing takes no time."""
 

@@ -27,7 +27,7 @@ from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers, cause_
 from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.lab.worlds.remote_journal import JournalAddress, JournalServer, RemoteRecorder
-from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, SandboxGroup
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion.harness.real.targets import RealSandbox
 from sfusion_tools.limiter import LimiterSettings
@@ -54,7 +54,7 @@ class _SandboxProcess(FakeSandboxes):
 _actor_class: Any = ray.remote(num_cpus=0)(_SandboxProcess)
 
 
-class RemoteSandboxes:
+class RemoteSandboxes(FakeSandboxes):
     """The driver's handle of that process; with ``host`` None it listens where other machines can reach it."""
 
     def __init__(self, scenario: Scenario, journal: JournalAddress, node: str, host: str | None) -> None:
@@ -228,7 +228,7 @@ class RayBackend(Backend):
         self._starting = "the workers"
         await self._workers.start(places, WorkerSetup(scenario, urls, journal, known, self.bounds), self._driver)
 
-    def _make_sandboxes(self, hidden: dict[str, str]) -> SandboxGroup:
+    def _make_sandboxes(self, hidden: dict[str, str]) -> FakeSandboxes:
         scenario = self.scenario
         if self.real:
             return RealSandboxes(scenario, self.recorder, self.real, self.listen)

@@ -86,9 +86,9 @@ _MOMENT = 1e-8
 recorded the answer yet."""
 
 
-def run(scenario: Scenario, *, core: CoreFactory = LimiterCore) -> Journal:
+def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal | None = None) -> Journal:
     """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules."""
-    journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
+    journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
 
     async def play(bounds: RolloutLimits) -> None:
