@@ -15,9 +15,10 @@ from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
 from sfusion.harness.lab.worlds.sim_limiter import CoreFactory, Link, SimLimiter
+from sfusion.harness.lab.worlds.training import OnSample
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion.harness.lab.worlds.worker import Worker
-from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
+from sfusion.harness.lab.worlds.worker_rollouts import Model, bounds_of
 from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
 
@@ -86,14 +87,23 @@ _MOMENT = 1e-8
 recorded the answer yet."""
 
 
-def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal | None = None) -> Journal:
-    """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules."""
+def run(
+    scenario: Scenario,
+    *,
+    core: CoreFactory = LimiterCore,
+    journal: Journal | None = None,
+    on_sample: OnSample | None = None,
+) -> Journal:
+    """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules.
+
+    ``on_sample`` is called with each trajectory of a training that has ended, and its score and step.
+    """
     journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
 
     async def play(bounds: RolloutLimits) -> None:
         recorder = Recorder(journal, asyncio.get_running_loop().time)
-        await SimBackend(scenario, recorder).play(core, bounds, queue)
+        await SimBackend(scenario, recorder).play(core, bounds, queue, on_sample)
 
     try:
         run_virtually(play(bounds_of(scenario)), queue)
@@ -117,11 +127,17 @@ class SimBackend(Backend):
         self.sandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
-    async def play(self, core: CoreFactory, bounds: RolloutLimits, queue: ScheduledQueue | None = None) -> None:
+    async def play(
+        self,
+        core: CoreFactory,
+        bounds: RolloutLimits,
+        queue: ScheduledQueue | None = None,
+        on_sample: OnSample | None = None,
+    ) -> None:
         with recorded_logs(self.recorder):
             async with AsyncExitStack() as stack:
                 await self._start(stack, core, bounds)
-                play = Play(self._scenario, self)
+                play = Play(self._scenario, self, on_sample)
                 await play.run()
                 if queue is not None:
                     await asyncio.sleep(_MOMENT)
@@ -146,6 +162,10 @@ class SimBackend(Backend):
                 worker.make_tools(urls)
             stack.push_async_callback(worker.close)
             self.workers.append(worker)
+
+    def use_model(self, model: Model) -> None:
+        for worker in self.workers:
+            worker.model = model
 
     async def kill(self, target: str, names: list[str]) -> None:
         await asyncio.gather(*(worker.die() for worker in self.workers if worker.name in names))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from sfusion.fakes.faults import Rule
 from sfusion.fakes.faults.pattern import matches
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
@@ -45,14 +46,44 @@ def names(count: int) -> list[str]:
     return [f"r{number:0{width}d}" for number in range(1, count + 1)]
 
 
-@dataclass
-class ScriptedModel:
-    """A policy of the fake engine that follows the turns of a scenario; its calls carry the trajectory's id."""
+class Model(Protocol):
+    """What plays the model of the rollouts: a policy of the fake engine whose calls are known by their ids."""
 
-    part: RolloutPart
-    seed: int
-    tool: str
-    note: Note
+    format: str
+    think: float
+    faults: Sequence[Rule]
+    steps_per_turn: int
+    """Tokens that the engine yields at once."""
+
+    def reply(self, ask: Ask) -> Reply: ...
+
+    def by_call(self, call: str) -> PreparedCall | None:
+        """Return the program of a call by its id; None if the model makes no such call."""
+        ...
+
+    def request(self, name: str) -> dict[str, Any]:
+        """Return what a request for this trajectory has beside its tools: messages, group, seed."""
+        ...
+
+    def ended(self, request: AsyncRolloutRequest) -> None:
+        """Called when a trajectory has ended."""
+        ...
+
+
+class ScriptedModel:
+    """A model that follows the turns of a scenario; its calls carry the trajectory's id."""
+
+    steps_per_turn = 4
+
+    def __init__(self, part: RolloutPart, seed: int, tool: str, note: Note) -> None:
+        self.part, self.seed, self.tool, self.note = part, seed, tool, note
+        self.format, self.think = part.format, part.think
+        self.faults: Sequence[Rule] = part.faults
+
+    def request(self, name: str) -> dict[str, Any]:
+        return {"messages": [Message(role="user", content=f"{self.part.prompt} [{name}]")]}
+
+    def ended(self, request: AsyncRolloutRequest) -> None: ...
 
     def reply(self, ask: Ask) -> Reply:
         found = _NAMED.search(ask.question)
@@ -88,7 +119,6 @@ class ScriptedModel:
         return part.prepare(f"{name}.t{turn + 1}.{place + 1}", self.seed)
 
     def by_call(self, call: str) -> PreparedCall | None:
-        """Return the program of a call by its id; None if the script has no such call."""
         name, _, rest = call.partition(".t")
         turn, _, place = rest.partition(".")
         try:
@@ -102,7 +132,7 @@ class WatchedTool:
     """Wraps a tool and records its calls with their ids."""
 
     tool: Any
-    script: ScriptedModel
+    script: Model
     of: Rollouts
     longest: int = 0
     """Length of the longest tool message."""
@@ -146,6 +176,7 @@ class Rollouts:
     """The trajectories of one worker's tool."""
 
     scenario: Scenario
+    model: Model
     own_tool: Any
     limits: RolloutLimits
     note: Note
@@ -154,25 +185,24 @@ class Rollouts:
     is_alive: Callable[[], bool] = lambda: True
 
     def __post_init__(self) -> None:
-        assert self.scenario.rollouts is not None
-        self.part = part = self.scenario.rollouts
+        model = self.model
         self._strikes: dict[str, int] = {}
-        script = ScriptedModel(part, self.scenario.seed, self.own_tool.name, self.note)
-        self.tool = WatchedTool(self.own_tool, script, self)
-        think = Latency(first_token=part.think)
+        self.tool = WatchedTool(self.own_tool, model, self)
         self._engine = FakeSGLang(
-            script, format=part.format, latency=think, faults=part.faults, seed=self.scenario.seed
+            model,
+            format=model.format,
+            latency=Latency(first_token=model.think),
+            stream_interval=model.steps_per_turn,
+            faults=model.faults,
+            seed=self.scenario.seed,
         )
         # The driver needs only verl's interface, which WatchedTool has.
-        self._driver = RolloutDriver(self._engine, [self.tool], format_parser(part.format))  # type: ignore[list-item]
+        self._driver = RolloutDriver(self._engine, [self.tool], format_parser(model.format))  # type: ignore[list-item]
 
     def request(self, name: str) -> AsyncRolloutRequest:
         """Return a trajectory that has not begun."""
         return AsyncRolloutRequest(
-            request_id=name,
-            messages=[Message(role="user", content=f"{self.part.prompt} [{name}]")],
-            tool_schemas=[self.tool.tool_schema],
-            limits=self.limits,
+            request_id=name, tool_schemas=[self.tool.tool_schema], limits=self.limits, **self.model.request(name)
         )
 
     async def run(self, request: AsyncRolloutRequest) -> None:
@@ -184,6 +214,7 @@ class Rollouts:
         finally:
             self._note_strikes()
             if self.is_alive():
+                self.model.ended(request)
                 self.note("world", "rollout_ended", **self._ending(request))
             else:
                 self.note("world", "rollout_lost", rollout=request.request_id, worker=self.worker)
@@ -241,7 +272,9 @@ async def _measure(sandbox: FakeSandbox, scenario: Scenario, *, here: bool) -> d
     """Return what the first trajectory needs without limits; ``here``: this loop serves the sandbox."""
     async with sandbox if here else nullcontext():
         tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
-        rollouts = Rollouts(scenario, tool, RolloutLimits(), _ignore)
+        assert scenario.rollouts is not None
+        model = ScriptedModel(scenario.rollouts, scenario.seed, tool.name, _ignore)
+        rollouts = Rollouts(scenario, model, tool, RolloutLimits(), _ignore)
         request = rollouts.request(names(1)[0])
         await rollouts.run(request)
         close = getattr(tool, "aclose", None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.lab.worlds import sim
-from sfusion.harness.lab.worlds.worker_rollouts import Rollouts
+from sfusion.harness.lab.worlds.worker_rollouts import Rollouts, ScriptedModel
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.harness.lab.promises.scenes import scene, verdicts
@@ -64,7 +64,9 @@ def test_the_guard_does_not_end_a_worker() -> None:
 
     async def go() -> str:
         tool = SandboxFusionTool(config)
-        rollouts = Rollouts(guarded, tool, RolloutLimits(), lambda *_, **__: None)
+        assert guarded.rollouts is not None
+        model = ScriptedModel(guarded.rollouts, 0, tool.name, lambda *_, **__: None)
+        rollouts = Rollouts(guarded, model, tool, RolloutLimits(), lambda *_, **__: None)
         request = rollouts.request("r001")
         await rollouts.run(request)
         return request.state.value
