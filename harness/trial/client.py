@@ -33,6 +33,8 @@ TAKES = {
 }
 """What the shape of a client may be given or asked for. A plan leaves out what a client does not take, and what only
 that would have shown is unknown."""
+PARAMETERS = frozenset(TAKES) - {"code", "tests", "text", "reward", "instances", "concurrent", "cancel", "raises"}
+"""Those that are given to a client, for a call or as a setting."""
 
 
 @dataclass(frozen=True)

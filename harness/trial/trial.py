@@ -19,6 +19,7 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.trial.calls import TrialFacts
 from sfusion.harness.trial.checks import CHECKS
+from sfusion.harness.trial.client import PARAMETERS
 from sfusion.harness.trial.plan import Scene, TrialPlan
 from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
@@ -155,6 +156,8 @@ def judge(
     wordings = {end: sorted({_VARIES.sub("·", text) for text in texts}) for end, texts in wording_table(record).items()}
     left_out = dict(record.left_out)
     left_out |= {name: played.broken_off for name, played in record.scenes.items() if played.broken_off}
+    if record.takes and (lacking := sorted(PARAMETERS - record.takes)):
+        left_out["parameters"] = f"this client does not take {', '.join(lacking)}"
     return TrialResult(
         shape.name,
         shape.about,
