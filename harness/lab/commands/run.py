@@ -70,7 +70,8 @@ class RunOptions:
     tools: Tools = None
     trust: Trust = False
     verbose: Annotated[
-        bool, option("Print a line for every run, not only for those that did not hold.", names="-v")
+        bool,
+        option("Print every run, not only those that did not hold, with the implied promises that held.", names="-v"),
     ] = False
     world: Annotated[
         str | None,
@@ -174,6 +175,8 @@ def run(options: RunOptions) -> int:
                     one = RunReport.of_result(result, folder)
                     write_page(one)
                 shown.run_ended(one)
+                if options.verbose and (held := [one.promise for one in result.implied if one.held]):
+                    shown.print(f"  also held: {', '.join(held)}", "dim")
                 runs.append(one)
                 codes.add(result.exit_code)
         except KeyboardInterrupt:

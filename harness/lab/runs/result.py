@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,8 @@ class RunResult:
     """The error as data."""
     error_code: int = 0
     """The exit code that the error stands for: it is not a broken promise."""
+    implied: Sequence[Verdict] = ()
+    """On implied promises that are not broken."""
 
     @cached_property
     def digest(self) -> str:

@@ -43,12 +43,11 @@ def play(task: Task) -> Journal:
     return ray.run(task.scenario)
 
 
-def run_one(task: Task, *, twice: bool = False, player: Player | None = None, states: bool = False) -> RunResult:
+def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
     """Play and judge one task; with ``twice`` play it again and compare the journals byte by byte.
 
     Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it instead of the task's
-    world, for example on a cluster that is already open. ``states``: judge by all promises that apply, and by nothing
-    else.
+    world, for example on a cluster that is already open.
     """
     check_trusted([task])
     began = time.perf_counter()
@@ -66,15 +65,15 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None, st
         code, how = exit_code_of(error), how_raised(ERROR, error)
         return RunResult(task, head, [], took, error=_sentence(error), error_how=how, error_code=code)
     story = Story(journal)
-    verdicts = judge_story(story, scenario.promises, states=states)
-    verdicts += [] if states else judge_effect(scenario, story)
+    verdicts, implied = judge_story(story, scenario.promises)
+    verdicts += judge_effect(scenario, story)
     repeated, difference = None, ""
     if again is not None:
         repeated = again.digest()
         found = first_difference(journal, again)
         if found is not None:
             difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
-    return RunResult(task, journal, verdicts, time.perf_counter() - began, repeated, difference)
+    return RunResult(task, journal, verdicts, time.perf_counter() - began, repeated, difference, implied=implied)
 
 
 def _sentence(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.promises.verdict import How, Verdict
+from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, merged_tools
@@ -113,7 +113,7 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
     logged: list[Failure] = []
     gc.freeze()  # the collection below looks only at what the case has made
     with _listening(logged):
-        result = run_bounded(Task(scenario, "sim", tools_given=tools is not None), states=True)
+        result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
         gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
     if next(_played) % THAW == 0:
         gc.unfreeze()
@@ -123,7 +123,7 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
         logged = [one for one in logged if one.how.kind != _UNCLOSED]  # the dead close nothing
     if result.error:
         logged = []  # what it left behind
-    verdicts = result.verdicts
+    verdicts = [one for one in (*result.verdicts, *result.implied) if one.promise != EVERYTHING_TOOK_EFFECT]
     outcomes = Counter(one["outcome"] for one in journal.events if one["event"] == "returned" and one.get("outcome"))
     return HuntResult(
         list(dict.fromkeys([*failures_of(result), *_errors_in(journal), *logged])),
@@ -135,11 +135,11 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
     )
 
 
-def run_bounded(task: Task, *, states: bool = False) -> RunResult:
+def run_bounded(task: Task) -> RunResult:
     """Play a task, for a minute of real time at most; whatever is raised is the error of the result."""
     try:
         with _bounded(REAL_SECONDS):
-            result = run_one(task, states=states)
+            result = run_one(task)
     except Untrusted:
         raise
     except (Exception, TooLong) as problem:
