@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from sfusion.harness.errors import LogError
-from sfusion.harness.lab import journal_v1
 from sfusion.harness.studies.look.access_records import access_records
 from sfusion.harness.studies.look.dump_records import (
     is_request,
@@ -243,7 +242,7 @@ class _Lines:
         self._path = path
         self._journal = CallFold()
         self._output = ServerOutput()
-        self._is_old = self._is_docker = False
+        self._is_docker = False
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
@@ -273,10 +272,10 @@ class _Lines:
             return (call,)
         if is_journal_event(record):
             self.known = True
-            return self._journal.add(checked_event(journal_v1.upgraded(record) if self._is_old else record))
+            return self._journal.add(checked_event(record))
         if is_journal_header(record):
             self.known = True
-            self._journal.of_run, self._is_old = True, record["journal"] == journal_v1.VERSION
+            self._journal.of_run = True
             return ()
         if is_request(record):
             self.known = True
