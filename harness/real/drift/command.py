@@ -29,20 +29,15 @@ from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
 from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, Summary, read_headers
-from sfusion.harness.real.drift import (
-    ServerAnswers,
-    as_json,
-    as_markdown,
-    compare_answers,
-    fake_answers,
-    live_answers,
-    print_report,
-    profile_of,
-    read_acceptances,
-    recorded_answers,
-)
-from sfusion.harness.real.probes import Probe, Server, Unreachable, chosen, read_probes, read_recording, suite_with
+from sfusion.harness.errors import Unreachable
+from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers, read_acceptances
+from sfusion.harness.real.drift.reporting import as_json, as_markdown, print_report
+from sfusion.harness.real.drift.sources import fake_answers, live_answers, profile_of, recorded_answers
+from sfusion.harness.real.probes.cassette import read_recording
+from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.raw_http import Server
 from sfusion.harness.real.probes.sending import ask, scrubber_for, write_recording
+from sfusion.harness.real.probes.suite import chosen, read_probes, suite_with
 from sfusion.harness.real.targets import FakeTarget, open_targets, read_target
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_new_file

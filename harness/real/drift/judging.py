@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.real.drift.comparing import Difference, compare
 from sfusion.harness.real.drift.grading import GRADES, Grade, GradingRule, rule_for
-from sfusion.harness.real.probes import Probe
+from sfusion.harness.real.probes.model import Probe
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from sfusion_tools.errors import YamlError, near
 from sfusion_tools.marked_yaml import read_marked

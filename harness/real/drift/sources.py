@@ -8,9 +8,9 @@ from typing import Any
 
 from sfusion.fakes.sandbox import FakeSandbox, Profile
 from sfusion.harness.real.drift.judging import ServerAnswers
-from sfusion.harness.real.probes import Probe, Server
 from sfusion.harness.real.probes.cassette import Recording, probe_request_record
-from sfusion.harness.real.probes.raw_http import ProbeAnswer
+from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.real.probes.sending import PATIENCE, OnAnswer, ask, scrubber_for
 
 REVEALS_PROFILE = "memory/over-limit"

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.real.drift import (
-    Acceptance,
-    Difference,
-    ServerAnswers,
-    compare_answers,
-    drift_headline,
-    read_acceptances,
-)
-from sfusion.harness.real.probes import BadProbes, Probe, ProbeAnswer, ProbeRequest
+from sfusion.harness.errors import BadProbes
+from sfusion.harness.real.drift.comparing import Difference
+from sfusion.harness.real.drift.judging import Acceptance, ServerAnswers, compare_answers, read_acceptances
+from sfusion.harness.real.drift.reporting import drift_headline
+from sfusion.harness.real.probes.model import Probe, ProbeRequest
+from sfusion.harness.real.probes.raw_http import ProbeAnswer
 
 PROBE = Probe(id="memory/limit", about="Any question will do.", request=ProbeRequest())
 LEFT = ServerAnswers("fake", {PROBE.id: ProbeAnswer(200, (), b'{"status":"Failed","cells":[{"stdout":"a"}]}')})
