@@ -25,8 +25,7 @@ class Attach(NamedTuple):
     """(waiter, its ticket if it has one), in order of arrival."""
     share: str = ""
     weight: float = 1.0
-    protocol: int = 1
-    """Explicitly set by every client since protocol 2."""
+    protocol: int = PROTOCOL
 
 
 class Batch(NamedTuple):

@@ -78,12 +78,7 @@ class RecordStore:
 
     def read(self) -> LimiterRecord | None:
         found = self._get(self._record)
-        if found is None:
-            return None
-        settings, clients = found["settings"], found["clients"]
-        if isinstance(clients, list):  # written by sfusion 0.1
-            clients = dict.fromkeys(clients, 0)
-        return LimiterRecord(found["actor"], settings, clients, found.get("lease", settings["lease"]))
+        return None if found is None else LimiterRecord(**found)
 
     def write(self, record: LimiterRecord) -> None:
         self._put(self._record, asdict(record))

@@ -69,7 +69,10 @@ class RecordedLimiter:
         if batch.attach is None:
             return self.host.exchange(batch)
         if batch.attach.protocol != PROTOCOL:
-            raise other_protocol(batch.client, batch.attach.protocol)
+            raise LimiterError(
+                f"this limiter speaks protocol {PROTOCOL}, the client {batch.client} {batch.attach.protocol}: "
+                "use the same version of sfusion in all jobs of a cluster"
+            )
         with self._recording:
             self._record(batch)
             return self.host.exchange(batch)
@@ -81,10 +84,3 @@ class RecordedLimiter:
 
     def _record(self, attaching: Batch | None = None) -> None:
         self._store.write(self.host.record(self._id, attaching))
-
-
-def other_protocol(client: str, theirs: object) -> LimiterError:
-    return LimiterError(
-        f"this limiter speaks protocol {PROTOCOL}, the client {client} speaks {theirs}: "
-        "use the same version of sfusion in all jobs of a cluster"
-    )
