@@ -6,8 +6,7 @@ from sfusion.harness.errors import DoctorError, NotExamined
 from sfusion.harness.real.doctor.examination import CHECKS, Check, Examination, Observer, examine
 from sfusion.harness.real.doctor.finding import Finding, Severity
 from sfusion.harness.real.doctor.knee import Knee, Point, find_knee
-from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.settings import Client, SandboxSettings, settings_of_tools, settings_of_url
+from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings, settings_of_tools, settings_of_url
 
 __all__ = [
     "CHECKS",

@@ -14,8 +14,7 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 
 from sfusion.harness.errors import NotExamined, Vanished
 from sfusion.harness.real.doctor.http import HttpAnswer, HttpClient, NoAnswer
-from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.settings import Client, SandboxSettings
+from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
 from sfusion_tools.sandbox.endpoints import SHORTEST_PASSWORD, is_usable, proxy_for, proxy_variable

@@ -12,8 +12,7 @@ from sfusion.harness.real.doctor.context import CheckContext, marked
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
 from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, Refusals, find_knee, fit_model
-from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.settings import Client
+from sfusion.harness.real.doctor.settings import Client, Plan
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.program import Program

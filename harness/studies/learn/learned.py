@@ -13,8 +13,7 @@ from sfusion.harness.studies.learn.client_settings import Noted, client_settings
 from sfusion.harness.studies.learn.distributions import Fit, fit
 from sfusion.harness.studies.learn.figures import Course, Figures, course_of, figures_of
 from sfusion.harness.studies.learn.in_flight import InFlight
-from sfusion.harness.studies.learn.knowledge import Knowledge, find_knowledge
-from sfusion.harness.studies.learn.limits import LimitSeen, limits_seen
+from sfusion.harness.studies.learn.knowledge import Knowledge, LimitSeen, find_knowledge, limits_seen
 from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
 from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 from sfusion_tools.record import Call

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from sfusion.harness.errors import LogError
 from sfusion.harness.lab import journal_v1
-from sfusion.harness.studies.look.access_records import access_records
+from sfusion.harness.studies.look.access_records import ServerOutput, access_records
 from sfusion.harness.studies.look.dump_records import (
     is_request,
     is_sample,
@@ -35,7 +35,6 @@ from sfusion.harness.studies.look.own_lines import (
     is_journal_event,
     is_journal_header,
 )
-from sfusion.harness.studies.look.server_output import ServerOutput
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files

@@ -16,8 +16,8 @@ from sfusion.harness.lab.figures import RunFigures, figures_of
 from sfusion.harness.lab.runs import read_tasks, run_scenario
 from sfusion.harness.studies.sweep.axes import Axis
 from sfusion.harness.studies.sweep.grid import Grid, GridSample, Measured
-from sfusion.harness.studies.sweep.reporter import SweepReporter
 from sfusion.harness.studies.sweep.result import SweepResult
+from sfusion.harness.studies.sweep.telling import SweepReporter
 
 SCENARIO = """\
 scenario: gateway
