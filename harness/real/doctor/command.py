@@ -26,18 +26,10 @@ from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
 from sfusion.harness.commandline.options import SANDBOX, WRITTEN, Json
-from sfusion.harness.real.doctor import (
-    CHECKS,
-    Examination,
-    Plan,
-    Point,
-    SandboxSettings,
-    examine,
-    settings_of_tools,
-    settings_of_url,
-)
-from sfusion.harness.real.doctor.knee import FittedModel, model_file
+from sfusion.harness.real.doctor.examination import CHECKS, Examination, examine
+from sfusion.harness.real.doctor.knee import FittedModel, Point, model_file
 from sfusion.harness.real.doctor.report import DoctorReporter, examinations_as_json, exit_code
+from sfusion.harness.real.doctor.settings import Plan, SandboxSettings, settings_of_tools, settings_of_url
 from sfusion.harness.real.targets import open_targets, read_target
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_file

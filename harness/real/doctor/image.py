@@ -11,6 +11,7 @@ from sfusion.harness.real.doctor.context import CheckContext
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.real.doctor.http import HttpAnswer
 from sfusion.harness.real.doctor.settings import LANGUAGES, PACKAGES
+from sfusion.harness.real.probes.suite import bundled_probes
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
@@ -123,34 +124,6 @@ async def check_leaks(context: CheckContext) -> Finding | None:
     )
 
 
-_HELLO = {
-    "python": "print(1)",
-    "bash": "echo 1",
-    "cpp": '#include <cstdio>\nint main() { std::puts("1"); }',
-    "nodejs": "console.log(1)",
-    "java": "public class Main { public static void main(String[] a) { System.out.println(1); } }",
-    "go": 'package main\nimport "fmt"\nfunc main() { fmt.Println(1) }',
-    "go_test": 'package main\nimport "testing"\nfunc TestOne(t *testing.T) {}',
-    "rust": 'fn main() { println!("1"); }',
-    "typescript": "console.log(1)",
-    "php": "<?php echo 1;",
-    "ruby": "puts 1",
-    "perl": "print 1",
-    "lua": "print(1)",
-    "R": "cat(1)",
-    "julia": "print(1)",
-    "csharp": "System.Console.WriteLine(1);",
-    "scala": "object Main extends App { println(1) }",
-    "swift": "print(1)",
-    "kotlin_script": "println(1)",
-    "racket": "#lang racket/base\n(display 1)",
-    "pytest": "def test_one():\n    assert True",
-    "jest": "test('one', () => {});",
-    "lean": 'def main : IO Unit := IO.println "1"',
-    "verilog": "module tb; initial $finish; endmodule",
-    "D_ut": "unittest { assert(true); }",
-}
-"""The shortest program of each language."""
 _FINDS = """import importlib.util, json
 missing = []
 for name in {names!r}:
@@ -169,8 +142,10 @@ async def check_languages(context: CheckContext) -> list[Finding | None]:
     settings = context.settings
     must = list(dict.fromkeys([settings.default_language, *settings.languages, *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
+    sent = [one.request.body for one in reversed(bundled_probes()) if one.group == "languages" and one.request]
+    programs = {body["language"]: body["code"] for body in sent} | {"scala": "object Main extends App { println(1) }"}
     results = await asyncio.gather(
-        *(context.run(f"language-{one}", _HELLO.get(one, "1"), language=one, memory_limit_mb=-1) for one in tried)
+        *(context.run(f"language-{one}", programs.get(one, "1"), language=one, memory_limit_mb=-1) for one in tried)
     )
     lacking = {name: _why(result) for name, result in zip(tried, results, strict=True) if _is_lacking(result)}
     context.measured["languages"] = [name for name in tried if name not in lacking]

@@ -97,21 +97,6 @@ More than that is the way to the server, and then the number of workers explains
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
-    """How requests were turned away."""
-
-    status: int
-    retry_after: str | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        try:
-            return float(self.retry_after) if self.retry_after is not None else None
-        except ValueError:  # a date
-            return None
-
-
-@dataclass(frozen=True, slots=True)
 class FittedModel:
     """A ``sandbox.model`` and where its numbers come from."""
 
@@ -119,10 +104,12 @@ class FittedModel:
     reasons: tuple[str, ...]
 
 
-def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusals | None = None) -> FittedModel | None:
+def fit_model(
+    points: Sequence[Point], *, sleeps: float | None, status: int | None = None, retry_after: float | None = None
+) -> FittedModel | None:
     """Return the model for the points of a sweep; None if not even one program at a time worked.
 
-    ``sleeps`` is how long its programs slept; None if they computed.
+    ``sleeps`` is how long its programs slept; None if they computed. Refused requests got this ``status``.
     """
     knee = find_knee(points)
     if knee is None:
@@ -134,8 +121,8 @@ def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusal
     if knee.shape == "rising":
         text = f"throughput still rises at {levels[-1].concurrency} programs at a time, so no limit was found"
         return FittedModel({"kind": "unbounded"}, (took, text))
-    if knee.shape == "throttled" and refusal is not None:
-        return _refusing(levels, busy, refusal, took)
+    if knee.shape == "throttled" and status is not None:
+        return _refusing(levels, busy, status, retry_after, took)
     beyond = {
         "collapse": "above it throughput falls, which no model does: do not trust a sweep far above it",
         "failing": "above it requests fail, which no model does: do not trust a sweep far above it",
@@ -155,20 +142,20 @@ def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusal
     return FittedModel({"kind": "queue", "workers": _workers(busy)}, (took, text))
 
 
-def _refusing(levels: Sequence[Point], busy: float, refusal: Refusals, took: str) -> FittedModel:
+def _refusing(levels: Sequence[Point], busy: float, status: int, retry_after: float | None, took: str) -> FittedModel:
     place = next(place for place, point in enumerate(levels) if not point.works)
     refused, before = levels[place], levels[place - 1]
     share = refused.throttled / refused.requests if refused.requests else 0.0
     admitted = max(before.concurrency, min(refused.concurrency - 1, round(refused.concurrency * (1 - share))))
     text = (
-        f"at {refused.concurrency} programs at a time {share:.0%} of the requests get {refusal.status}, at "
+        f"at {refused.concurrency} programs at a time {share:.0%} of the requests get {status}, at "
         f"{before.concurrency} none: about {admitted} are admitted"
     )
-    wait = {} if refusal.seconds is None else {"retry_after": refusal.seconds}
-    if refusal.status == 429:
+    wait = {} if retry_after is None else {"retry_after": retry_after}
+    if status == 429:
         return FittedModel({"kind": "quota", "in_flight": admitted, **wait}, (took, text))
     workers = min(admitted, _workers(busy))
-    model = {"kind": "queue", "workers": workers, "waiting": admitted - workers, "status": refusal.status, **wait}
+    model = {"kind": "queue", "workers": workers, "waiting": admitted - workers, "status": status, **wait}
     return FittedModel(model, (took, text, f"{busy:.3g} of them work at once, the others wait"))
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers
-from sfusion.harness.real.drift.sources import fake_answers
+from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers, fake_answers
 from sfusion.harness.real.probes.cassette import probe_request_record, read_response
 from sfusion.harness.real.probes.model import Probe
 from sfusion.harness.real.probes.raw_http import ProbeAnswer

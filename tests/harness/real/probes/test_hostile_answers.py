@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.real.drift.comparing import compare
-from sfusion.harness.real.drift.judging import lacking
-from sfusion.harness.real.drift.sources import REVEALS_PROFILE, profile_of
+from sfusion.harness.real.drift.judging import REVEALS_PROFILE, lacking, profile_of
 from sfusion.harness.real.probes.cassette import read_response, response_record
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server, exchange

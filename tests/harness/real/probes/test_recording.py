@@ -18,8 +18,7 @@ from sfusion.fakes.sandbox import Cassette, FakeSandbox
 from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer, dump_json
 from sfusion.harness.cli import app
 from sfusion.harness.errors import BadProbes
-from sfusion.harness.real.drift.judging import compare_answers
-from sfusion.harness.real.drift.sources import live_answers, recorded_answers
+from sfusion.harness.real.drift.judging import compare_answers, live_answers, recorded_answers
 from sfusion.harness.real.probes.cassette import read_recording, read_response, recording_lines, response_record
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server
