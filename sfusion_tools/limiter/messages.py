@@ -1,4 +1,4 @@
-"""The messages between clients and the limiter, plain tuples that are cheap to pickle, and the limiter's snapshot.
+"""The messages between clients and the limiter, plain tuples that are cheap to pickle, its record and its snapshot.
 
 A client numbers its requests. The limiter applies a batch once: a second copy gets the same reply, and one that is
 older than the client's last gets an empty reply that nobody waits for.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from sfusion_tools.exposition import by_label, render, single
+from sfusion_tools.limiter.settings import LimiterSettings
 
 PROTOCOL = 3
 """Increases whenever these messages or their meaning change: the actor of a cluster outlives upgrades of clients."""
@@ -85,6 +86,34 @@ def packed(message: Batch | Poll | LimiterReply) -> bytes:
 def unpacked(data: bytes) -> Any:
     """Return the message that ``packed`` was given."""
     return pickle.loads(data)  # of a process of the same cluster, where Ray unpickles as well
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterRecord:
+    """What an actor wrote last: before every attachment that it applied, and when its settings changed."""
+
+    actor: str
+    """The id of the actor: the same after a restart by Ray, another one for a stranger with its name."""
+    settings: dict[str, Any]
+    clients: dict[str, int]
+    """Those that may hold permits, with the numbers of their last attachments."""
+    lease: float
+    """The longest lease that one of them may know."""
+
+    @classmethod
+    def of(
+        cls,
+        actor: str,
+        settings: LimiterSettings,
+        clients: dict[str, int],
+        lease: float,
+        attaching: Batch | None = None,
+    ) -> LimiterRecord:
+        """Make the record of a limiter with these clients, one of which is about to be attached."""
+        if attaching is not None:
+            name = attaching.client
+            clients = {**clients, name: max(clients.get(name, 0), attaching.number)}
+        return cls(actor, asdict(settings), clients, lease)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from sfusion_tools.limiter.blocking import CALLERS, DirectCallers, permit_id
 from sfusion_tools.limiter.book import Observer
 from sfusion_tools.limiter.host import LocalTransport
 from sfusion_tools.limiter.messages import PROTOCOL, Snapshot, packed, unpacked
-from sfusion_tools.limiter.record import RecordStore
-from sfusion_tools.limiter.recorded import RecordedLimiter
+from sfusion_tools.limiter.record import RecordedLimiter, RecordStore
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
 
 
