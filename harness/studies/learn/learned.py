@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,7 +36,6 @@ class Learned:
     figures: Figures
     course: Course
     span: float
-    source: str
     load: LoadFit
     workers: int
     client: Noted
@@ -85,7 +83,6 @@ def learn(calls: Sequence[Call]) -> Learned:
         figures=figures,
         course=course_of(calls),
         span=end - start if known != "order" else 0.0,
-        source=Counter(call.source for call in calls).most_common(1)[0][0],
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
         client=client_settings(calls, requests, load.concurrency, limits),

@@ -167,7 +167,7 @@ class LogReader:
 
         try:
             with path.open("rb") as raw:
-                is_packed, unpacked = _is_gzip(raw), 0
+                is_packed, unpacked = raw.peek(2)[:2] == b"\x1f\x8b", 0
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
                 for number, line in bounded_lines(file, str(path), line=LONGEST_LINE, on_long=too_long):
@@ -345,10 +345,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _is_gzip(file: Any) -> bool:
-    return bool(file.peek(2)[:2] == b"\x1f\x8b")
 
 
 def _raise(problem: str) -> None:

@@ -39,8 +39,7 @@ from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_file
 from sfusion.harness.reports.line_chart import svg_file
-from sfusion.harness.studies.sweep.axes import read_axes
-from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, play_sample
+from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, play_sample, read_axes
 from sfusion.harness.studies.sweep.result import SweepResult
 from sfusion.harness.studies.sweep.telling import SweepReporter, charts, render_sweep
 from sfusion_tools.errors import YamlError

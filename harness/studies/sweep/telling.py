@@ -11,8 +11,7 @@ from markupsafe import Markup
 from sfusion.harness.reports.html import render_page
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
 from sfusion.harness.reports.run_report import duration
-from sfusion.harness.studies.sweep.axes import are_numbers, label
-from sfusion.harness.studies.sweep.grid import Grid, Measured, SeedSpread, Values
+from sfusion.harness.studies.sweep.grid import Grid, Measured, SeedSpread, Values, are_numbers, label
 from sfusion.harness.studies.sweep.recommendation import NOTICED
 from sfusion.harness.studies.sweep.result import HEAD, SweepResult, shown
 from sfusion.harness.terminal import ProgressReporter

@@ -14,8 +14,7 @@ from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
 from sfusion.harness.studies.compare.telling import render_comparison
 from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
 from sfusion.harness.studies.history.telling import render_history
-from sfusion.harness.studies.sweep.axes import Axis
-from sfusion.harness.studies.sweep.grid import Grid, GridSample, Measured
+from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
 from sfusion.harness.studies.sweep.result import SweepResult
 from sfusion.harness.studies.sweep.telling import render_sweep
 from tests.harness.reports.conftest import Opened
