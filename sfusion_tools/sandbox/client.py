@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfusion_tools.errors import ConfigError, GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter, Permit
@@ -35,8 +35,11 @@ from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
-from sfusion_tools.sandbox.transport import Address, HttpTransport, Response, TransportError
+from sfusion_tools.sandbox.transport import Address, Response, TransportError
 from sfusion_tools.wording import counted
+
+if TYPE_CHECKING:
+    from sfusion_tools.sandbox.public_transport import PublicTransport
 
 logger = logging.getLogger(__name__)
 
@@ -303,7 +306,7 @@ class SandboxClient:
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, transport: HttpTransport, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
+    async def _send(self, transport: PublicTransport, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
         try:
             answer = await transport.send(sandbox.address, body, seconds, self._bounds.response_bytes)
         except TransportError as error:
@@ -360,7 +363,7 @@ def _proxy(url: str) -> str | None:
     return proxy
 
 
-def chosen_transport() -> type[HttpTransport]:
+def chosen_transport() -> type[PublicTransport]:
     """Return the transport that SFUSION_TRANSPORT names, else the fast one where it was tested."""
     wanted = os.environ.get(SWITCH, "")
     if wanted not in ("", "public", "fast"):
@@ -377,7 +380,7 @@ def chosen_transport() -> type[HttpTransport]:
 
 
 @cache
-def _fast_transport(forced: bool) -> tuple[type[HttpTransport] | None, str]:
+def _fast_transport(forced: bool) -> tuple[type[PublicTransport] | None, str]:
     """Return the fast transport, unless it cannot be used; then the reason, which is logged once."""
     try:
         from sfusion_tools.sandbox.fast_transport import FastTransport, missing, untested

@@ -49,7 +49,7 @@ class HistoryRecord:
     """The state of each verdict."""
     figures: dict[str, Any] = field(default_factory=dict)
     broken: dict[str, Any] = field(default_factory=dict)
-    """How each broken promise broke, without details; empty in records written before verdicts said so."""
+    """How each broken promise broke, without details."""
 
     @classmethod
     def of_result(cls, result: RunResult, *, run: int, now: datetime, commit: str) -> HistoryRecord:
@@ -72,10 +72,9 @@ class HistoryRecord:
     def from_dict(cls, data: Any) -> HistoryRecord:
         """Read a record as plain data; raise ValueError for anything else."""
         kinds = {"run": int, "time": str, "commit": str, "sfusion": str, "world": str, "seed": int, "state": str}
-        kinds |= {"journal_digest": str, "promises": dict, "figures": dict}
+        kinds |= {"journal_digest": str, "promises": dict, "figures": dict, "broken": dict}
         check_types(data, "a record", kinds)
-        check_types(data := {"broken": {}, **data}, "a record", {"broken": dict})
-        return cls(**{key: data[key] for key in (*kinds, "broken")})
+        return cls(**{key: data[key] for key in kinds})
 
     def number(self, name: str) -> float | None:
         """Return a figure; None if this record has no such number."""
@@ -121,28 +120,18 @@ def _write(
     result: RunResult, out: Path, limit: int, now: datetime, commit: str, on_damage: Callable[[str], None]
 ) -> Path:
     folder, place = out / result.task.folder, out / HISTORY / result.task.folder
-    records: list[HistoryRecord] = []
-    problems: list[str] = []
-    lost = 0  # lines at the end that cannot be read, the last of them about the run at ``folder``
-    for one in _read(place):
-        if isinstance(one, HistoryRecord):
-            records.append(one)
-            lost = 0
-        else:
-            problems.append(one)
-            lost += 1
+    found = list(_read(place))
+    records = [one for one in found if isinstance(one, HistoryRecord)]
+    problem = next((one for one in found if isinstance(one, str)), "")
     try:
-        numbers = [*(record.run for record in records), *(int(earlier.name) for earlier in earlier_runs(place)), 0]
-        number = max(numbers) + lost + 1
+        kept = (int(earlier.name) for earlier in earlier_runs(place))
+        number = max([*(record.run for record in records), *kept], default=0) + 1
         if limit:
             place.mkdir(parents=True, exist_ok=True)
-        if problems and limit:
+        if problem and limit:
             aside = (place / _RECORDS).replace(place / f"records.damaged-{number:04d}.ndjson")
-            on_damage(f"{problems[0]}; the other records are kept, and the damaged file is {aside}")
-        if lost:
-            if limit:
-                _move_run(folder, place / f"{number - 1:04d}")
-        elif records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
+            on_damage(f"{problem}; the other records are kept, and the damaged file is {aside}")
+        if records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
             _move_run(folder, place / f"{records[-1].run:04d}")
     except OSError as error:
         raise CannotWrite(f"{place} cannot be written: {error.strerror or error}") from error
