@@ -27,6 +27,10 @@ os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# xdist and GitHub set these, and what commands print would differ.
+for _name in ("COLUMNS", "GITHUB_ACTIONS"):
+    os.environ.pop(_name, None)
+
 # Every run draws the same examples, however busy the machine is; what a random one finds would look like a flaky test.
 with suppress(ImportError):  # the environments with verl do not have it
     from hypothesis import HealthCheck, settings

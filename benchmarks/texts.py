@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from sfusion_tools.formats import Format, Toolbox
 
@@ -20,7 +21,9 @@ def repeated(unit: Callable[[Format], str]) -> Shape:
 
 def argument(form: Format, value: str) -> str:
     """Write a call whose only argument is ``value`` as it stands, in place of the text VALUE."""
-    return form.example.replace('"VALUE"', value).replace("'VALUE'", value).replace("VALUE", value)
+    text = form.example.replace('string="true"', 'string="false"').replace('type="string"', 'type="array"')
+    quotes = ('"', "'", getattr(form.parser, "quote", ""), "")
+    return reduce(lambda written, quote: written.replace(f"{quote}VALUE{quote}", value), quotes, text)
 
 
 def unclosed(form: Format) -> str:

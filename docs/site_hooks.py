@@ -9,6 +9,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
+from sfusion.harness.commandline.discovery import found_commands
 from sfusion.harness.lab.scenarios.explaining import explanations, groups
 from sfusion.harness.lab.scenarios.schema import json_schema
 
@@ -22,7 +23,13 @@ COPIED = {
     "LICENSE": "LICENSE.txt",
 }
 GENERATED = [*COPIED.values(), "reference.md", "scenario.schema.json"]
-_TITLES = {"promises": "Promises", "kinds": "Faults", "models": "Server models", "outcomes": "Outcomes"}
+_TITLES = {
+    "parts": "Parts of a scenario file",
+    "promises": "Promises",
+    "kinds": "Faults",
+    "models": "Server models",
+    "outcomes": "Outcomes",
+}
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -61,14 +68,15 @@ def reference() -> str:
     lines = [
         "# Reference",
         "",
-        "What `sfusion explain` says, made from the code. The keys of a scenario file are in "
-        "[its language](scenarios.md#the-file); editors can use its [JSON Schema](scenario.schema.json).",
+        "What `sfusion explain` prints. Editors can use the [JSON Schema](scenario.schema.json).",
         "",
     ]
+    lines += ["## Commands", "", "`sfusion COMMAND --help` has options, exit codes and an example.", ""]
+    lines += ["| command | what it does |", "|---|---|"]
+    lines += [f"| `sfusion {one.name}` | {one.about} |" for one in found_commands().values()] + [""]
     for group, title in _TITLES.items():
         lines += [f"## {title}", ""]
-        assert groups()[group], group
-        for one in explanations(group):
+        for one in (found for name in groups()[group] for found in explanations(name)[:1]):
             lines += [f"### {one.name}", "", one.about, ""]
             if one.fields:
                 lines += ["| field | meaning |", "|---|---|"]

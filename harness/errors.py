@@ -20,6 +20,7 @@
     ├── DoctorError         a check of the doctor did not finish; these never reach the user
     │   ├── NotExamined     the check could not be made; becomes a line of the report
     │   └── Vanished        the sandbox stopped answering; becomes a finding
+    ├── NotContained        the machine does not offer the level that --require names; exit code 3
     ├── CannotWrite         a file cannot be written: a full disk, a folder that is read-only; exit code 3
     ├── NoDump              there is no rollout dump at the path
     └── BadFilter           a filter of the viewer is malformed
@@ -133,6 +134,12 @@ class NotExamined(DoctorError):
 
 class Vanished(DoctorError):
     """Raised when the sandbox stops answering in the middle of a check; the message says how."""
+
+
+class NotContained(HarnessError):
+    """Raised at the start of a server whose programs would not be contained though they must be."""
+
+    exit_code = 3
 
 
 class CannotWrite(HarnessError):

@@ -106,12 +106,21 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
     from sfusion.fakes.sandbox import FakeSandbox
 
     options: dict[str, Any] = dict(getattr(request, "param", {}))
-    marker = request.node.get_closest_marker("sandbox_faults")
-    if marker is not None:
-        options["faults"] = marker.args[0]
+    if request.node.get_closest_marker("sandbox_faults"):
+        options["faults"] = _faults(request)
     with FakeSandbox(**options) as sandbox:
         yield sandbox
     _forget_sandboxes()
+
+
+def _faults(request: pytest.FixtureRequest) -> Any:
+    marker = request.node.get_closest_marker("sandbox_faults")
+    if marker is None:
+        return ()
+    if len(marker.args) != 1 or marker.kwargs:
+        example = 'sandbox_faults([{"first": 1, "what": {"status": 503}}])'
+        pytest.fail(f"sandbox_faults takes one argument, a list of fault rules: {example}", pytrace=False)
+    return marker.args[0]
 
 
 def _forget_sandboxes() -> None:
@@ -148,8 +157,7 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
     ``--sfusion-sandbox`` chooses between them. Faults work as for ``fake_sandbox``; what only a server knows (was the
     code executed?) is None in the ledger of a proxy.
     """
-    marker = request.node.get_closest_marker("sandbox_faults")
-    faults = marker.args[0] if marker is not None else ()
+    faults = _faults(request)
     if real_sandbox is None:
         from sfusion.fakes.sandbox import FakeSandbox
 

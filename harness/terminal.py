@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 _UNLIMITED = 1_000_000
-"""The width of a build log: lines there are never wrapped."""
+"""The width of a build log without ``COLUMNS``. Sentences there are never wrapped, tables only to fit ``COLUMNS``."""
 
 
 class _Console(Console):
@@ -33,7 +33,9 @@ class ProgressReporter:
         self._bar: Progress | None = None
         if not out.isatty():
             # Also when FORCE_COLOR is set: a file with escape codes helps nobody.
-            self._console = _Console(file=out, force_terminal=False, color_system=None, width=_UNLIMITED)
+            columns = os.environ.get("COLUMNS", "")
+            self._width = int(columns) if columns.isdecimal() and int(columns) else _UNLIMITED
+            self._console = _Console(file=out, force_terminal=False, color_system=None, width=self._width)
             return
         self._console = _Console(file=out, force_terminal=True, highlight=False)
         self._bar = Progress(
@@ -78,9 +80,16 @@ class ProgressReporter:
         """
         listed = [[self._clean(cell) for cell in row] for row in rows]
         if self._bar is None:
-            self._out.writelines(_aligned([list(map(self._clean, head)), *listed] if head else listed, texts))
-            return
-        table = Table(box=SIMPLE_HEAD if head else None, show_header=bool(head), pad_edge=False, header_style="dim")
+            lines = [*_aligned([list(map(self._clean, head)), *listed] if head else listed, texts)]
+            if max(map(cell_len, lines), default=0) <= self._width + 1:
+                self._out.writelines(lines)
+                return
+        table = Table(
+            box=SIMPLE_HEAD if head and self._bar is not None else None,
+            show_header=bool(head),
+            pad_edge=False,
+            header_style="dim",
+        )
         for column in range(max(map(len, listed), default=0)):
             table.add_column(
                 Text(self._clean(head[column])) if head else "",
@@ -90,7 +99,8 @@ class ProgressReporter:
             )
         for number, (first, *rest) in enumerate(listed):
             table.add_row(Text(first, styles[number] if styles else ""), *map(Text, rest))
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.stop()
         self._console.print(table)
 
     def _clean(self, text: str) -> str:

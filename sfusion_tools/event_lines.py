@@ -38,11 +38,15 @@ def call_line(
     outcome: Outcome | None,
     attempts: Sequence[Attempt] = (),
     more: str = "",
+    trajectory: str | None = None,
+    group: str | None = None,
 ) -> bytes:
     """Return the line of a call that began at this unix time; ``more`` is further JSON that begins with a comma."""
-    name = call.encode("ascii", "replace")
-    if not name.isalnum():  # few ids need to be quoted, which is slower
-        name = quoted(call)[1:-1].encode()
+    name = _id(call)
+    if trajectory is not None:  # the keys stand within the place of the id, so that a usual line stays a single %
+        name += b'","trajectory":"' + _id(trajectory)
+    if group is not None:
+        name += b'","group":"' + _id(group)
     whole = began // 1.0  # an int would have to be made, hashed and converted back
     start, micros = _start(source, worker, whole), (began - whole) * 1e6
     if len(attempts) == 1 and not more and outcome is not None:
@@ -67,6 +71,11 @@ def call_line(
     for one in attempts:  # the closure of a comprehension would slow down usual lines too
         texts.append(_attempt(one))
     return _ANY_CALL % (start, micros, name, seconds, _OUTCOMES[outcome], more.encode(), b",".join(texts))
+
+
+def _id(text: str) -> bytes:
+    name = text.encode("ascii", "replace")
+    return name if name.isalnum() else quoted(text)[1:-1].encode()  # few ids need to be quoted, which is slower
 
 
 def _attempt(one: Attempt) -> bytes:

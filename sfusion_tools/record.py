@@ -113,6 +113,9 @@ class Call:
     """Who refused the call before anything was sent: the guard."""
     read: str = ""
     """What the model read of a failure, where a log has it."""
+    trajectory: str = ""
+    """The trajectory that made it, and the group of its siblings, where a log has them."""
+    group: str = ""
     stopped: float | None = None
     """When its journal ends or its worker died, if its own end was not seen."""
 

@@ -149,13 +149,15 @@ class CodeRunner:
         *,
         call_id: str | None = None,
         trajectory: str | None = None,
+        group: str | None = None,
         languages: Collection[str] | None = None,
         longest: float | None = None,
         stdin: str | None = None,
     ) -> CodeResult:
         """Run what a model asks for: ``{"code": …}``, with ``timeout`` and ``language`` as far as the config allows.
 
-        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` is what the spans of the call are to name.
+        ``languages`` and ``longest`` (a timeout) allow more. ``trajectory`` and ``group`` name the caller in the
+        result, the event log and the spans.
         """
         settings = self.settings
         result = CodeResult(
@@ -164,6 +166,8 @@ class CodeRunner:
             tool=self.name,
             timeout=settings.default_timeout,
             max_output_chars=settings.max_output_chars,
+            trajectory=trajectory,
+            group=group,
         )
         trace, started = self._trace, 0.0 if self._trace is None else time.perf_counter()
         try:
@@ -180,7 +184,7 @@ class CodeRunner:
                 except BadArguments as error:
                     result.outcome, result.message, result.problem = Outcome.BAD_ARGUMENTS, str(error), error.problem
                     if self._call_log is not None:
-                        self._call_log.malformed(result.call_id, error)
+                        self._call_log.malformed(result, error)
                 else:
                     result.timeout = program.timeout
                     await self.client.run(program, result=result)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -50,6 +51,8 @@ _TOOLS_TAIL = (
 _BYTES = 256
 SPECIAL_TOKENS = {END_OF_TEXT: _BYTES, IM_START: _BYTES + 1, IM_END: _BYTES + 2}
 _BY_ID = {number: text for text, number in SPECIAL_TOKENS.items()}
+_BREAK = "xBREAKx7Qz"
+"""Where a text is cut before it is encoded; letters and digits, which no template escapes."""
 _SPLIT = re.compile("(" + "|".join(re.escape(text) for text in SPECIAL_TOKENS) + ")")
 
 
@@ -89,6 +92,10 @@ class Tokenizer(Protocol):
         ...
 
 
+_SPECIALS = re.compile("([^\x00-\xff])")
+_IN_MEMORY = f"utf-32-{sys.byteorder[0]}e"
+
+
 def _bytes_of(text: str) -> list[int]:
     # JSON lets lone surrogates through and UTF-8 cannot encode them: they become "?" instead of ending a rollout.
     return list(text.encode("utf-8", errors="replace"))
@@ -117,15 +124,14 @@ class ByteTokenizer:
         ids = list(ids)  # of an array, bytes() would take the memory
         with suppress(ValueError):  # a special token is no byte
             return bytes(ids).decode("utf-8", errors="replace")
-        texts: list[str] = []
-        for number, run in groupby(ids, lambda number: None if 0 <= number < _BYTES else number):
-            if number is None:
-                texts.append(bytes(run).decode("utf-8", errors="replace"))
-            elif number not in _BY_ID:
-                raise UnknownToken(f"token {number} is outside the vocabulary of {self.vocab_size} ids")
-            elif not skip_special_tokens:
-                texts.extend(_BY_ID[number] for _ in run)
-        return "".join(texts)
+        if min(ids) < 0 or max(ids) >= self.vocab_size:
+            unknown = next(number for number in ids if not 0 <= number < self.vocab_size)
+            raise UnknownToken(f"token {unknown} is outside the vocabulary of {self.vocab_size} ids")
+        # As a text with one character per token, which is split faster than a list of numbers.
+        parts = _SPECIALS.split(array("I", ids).tobytes().decode(_IN_MEMORY))
+        parts[::2] = [part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]]
+        parts[1::2] = ["" if skip_special_tokens else _BY_ID[ord(part)] for part in parts[1::2]]
+        return "".join(parts)
 
     def apply_chat_template(
         self,
@@ -134,8 +140,10 @@ class ByteTokenizer:
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        pieces = _layout(messages, tools, add_generation_prompt)
-        return [number for piece in pieces for number in self.encode(piece.text, allow_special=piece.is_mark)]
+        ids: list[int] = []
+        for piece in _layout(messages, tools, add_generation_prompt):
+            ids += self.encode(piece.text, allow_special=piece.is_mark)
+        return ids
 
 
 class HfTokenizer:
@@ -160,6 +168,18 @@ class HfTokenizer:
             raise TokenizerNotFound(f"{path} holds no tokenizer that transformers can load: {error}") from error
         if self._inner.eos_token_id is None:
             raise TokenizerNotFound(f"the tokenizer at {path} has no eos_token, which must end an assistant turn")
+        added = self._inner.added_tokens_decoder.values()
+        marks = {token.content for token in added if token.special or "|" in token.content or "｜" in token.content}
+        longest_first = sorted((mark for mark in marks if len(mark) > 1), key=len, reverse=True)
+        self._marks = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    @property
+    def chat_template(self) -> str | None:
+        """The text of the template; that for tools if there are several."""
+        template = self._inner.chat_template
+        if isinstance(template, dict):
+            return str(template.get("tool_use") or template.get("default"))
+        return template if template is None else str(template)
 
     @property
     def eos_token_id(self) -> int:
@@ -180,7 +200,9 @@ class HfTokenizer:
         return [int(number) for number in ids]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        return str(self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens))
+        # Either option may be on in a tokenizer's config, and changes the code that a model wrote.
+        unchanged = {"clean_up_tokenization_spaces": False, "spaces_between_special_tokens": False}
+        return str(self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens, **unchanged))
 
     def apply_chat_template(
         self,
@@ -189,17 +211,38 @@ class HfTokenizer:
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        # Text first, ids second: what transformers wraps the ids in differs by release.
         if self._inner.chat_template is None:
-            return self.encode("".join(piece.text for piece in _layout(messages, tools, add_generation_prompt)))
+            pieces = _layout(messages, tools, add_generation_prompt)
+            return [number for piece in pieces for number in self.encode(piece.text, allow_special=piece.is_mark)]
+        # Text first, ids second: what transformers wraps the ids in differs by release.
         text: str = self._inner.apply_chat_template(
-            [dict(_as_mapping(message)) for message in messages],
-            tools=[dict(_as_mapping(tool)) for tool in tools] if tools else None,
+            [self._harmless(_as_mapping(message)) for message in messages],
+            tools=[shown_tool(tool) for tool in tools] if tools else None,
             add_generation_prompt=add_generation_prompt,
             tokenize=False,
             **self._options,
         )
-        return self.encode(text)
+        return [number for part in text.split(_BREAK) for number in self.encode(part)]
+
+    def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Break the special tokens that are spelled out in a message, so that they are encoded as text.
+
+        An assistant's are its own: templates look for ``</think>`` and the like in them.
+        """
+        content = message.get("content")
+        if message.get("role") == "assistant" or not content:
+            return dict(message)
+        if isinstance(content, str):
+            content = self._broken(content)
+        elif isinstance(content, Sequence):
+            content = [self._broken(part) if isinstance(part, str) else self._broken_part(part) for part in content]
+        return {**message, "content": content}
+
+    def _broken_part(self, part: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: self._broken(text) if key == "text" else text for key, text in part.items()}
+
+    def _broken(self, text: str) -> str:
+        return self._marks.sub(lambda mark: mark[0][0] + _BREAK + mark[0][1:], text)
 
 
 def load_tokenizer(name: str | Path | None = None, **template_options: Any) -> Tokenizer:
@@ -223,6 +266,19 @@ class _Piece(NamedTuple):
 
 def _as_mapping(value: MessageLike) -> Mapping[str, Any]:
     return value.model_dump() if isinstance(value, BaseModel) else value
+
+
+def shown_tool(tool: ToolLike) -> dict[str, Any]:
+    """Return a tool as templates expect it, without the fields that were not set."""
+    if not isinstance(tool, BaseModel):
+        return dict(tool)
+    shown = tool.model_dump(exclude_unset=True)
+    # Templates read the parameters without asking whether there are any.
+    parameters = shown["function"].setdefault("parameters", {"type": "object", "properties": {}})
+    for schema in parameters.get("properties", {}).values():
+        for key in [key for key in ("description", "enum") if key in schema and schema[key] is None]:
+            del schema[key]
+    return shown
 
 
 def _content_text(content: Any) -> str:

@@ -177,13 +177,16 @@ class ProxyVisit(GatedVisit):
         app, request = self._app, self.request
         if app.via in request.headers.get("Via", ""):
             return error_answer("the request has been here before: the upstream leads back to this proxy", 508)
+        target = origin_form(request.target)
+        if app.forwarder.upstream.is_left_by(target):
+            return error_answer("the path leaves the prefix of the upstream's address", 400)
         self._execution = execution
         # aiohttp warns about long bodies that are passed whole.
         long = request.rest is not None or len(request.body) > WHOLE_BODY
         try:
             reply = await app.forwarder.send(
                 request.method,
-                origin_form(request.target),
+                target,
                 app.headers_for(request),
                 self._upload() if long else request.body or None,
                 execution.started,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
 from multidict import CIMultiDict
@@ -49,6 +49,11 @@ class Upstream:
             query = f"{self.query}&{query}" if query else self.query
             mark = "?"
         return f"{self.origin}{self.base}{path}{mark}{query}"
+
+    def is_left_by(self, target: str) -> bool:
+        """True if a target climbs, which could lead out of the prefix to what the proxy's credentials open."""
+        path = unquote(unquote(target.partition("?")[0])).replace("\\", "/")
+        return bool(self.base) and ".." in path.split("/")
 
     def is_at(self, host: str, port: int) -> bool:
         """True if, going by names, this is the server that listens on this address of this machine."""

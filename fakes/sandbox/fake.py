@@ -298,7 +298,8 @@ class FakeSandbox(Served):
         self.model = read_model(model)
         rules = read_rules(options.get("faults", ()))
         self._gate = Gate(self.model)
-        self.executor_name = executor if isinstance(executor, str) else type(executor).__name__
+        named = executor if isinstance(executor, str) else getattr(executor, "name", type(executor).__name__)
+        self.executor_name: str = named
         self.executor: Executor = (
             make_executor(executor, profile=profile, scripts=scripts, cassette=cassette, work=self._gate.work)
             if isinstance(executor, str)

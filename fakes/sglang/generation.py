@@ -44,8 +44,10 @@ class GenerationRequest:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The keys for random draws: they depend on the prompt, not on when it arrives."""
-        return (digest(struct.pack(f"<{len(self.ids)}q", *self.ids)), self.sample)
+        """The keys for random draws: they depend on the prompt and the request's seed, not on when it arrives."""
+        keys = digest(struct.pack(f"<{len(self.ids)}q", *self.ids)), self.sample
+        seed = self.sampling.get("sampling_seed")
+        return keys if seed is None else (*keys, seed)
 
 
 @dataclass(frozen=True, slots=True)

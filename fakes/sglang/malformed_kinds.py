@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 from sfusion.fakes.sglang.keyed_digest import pick, whole
 from sfusion_tools.formats import Format, Toolbox
 from sfusion_tools.formats.argumenttext import ArgumentTextFormat
-from sfusion_tools.formats.callobject import ObjectFormat
+from sfusion_tools.formats.callobject import ListParser, ObjectFormat
+from sfusion_tools.formats.tags import TagFormat
 
 Call = dict[str, Any]
 Problems = tuple[tuple[str, str], ...]
@@ -153,7 +154,7 @@ def bad_escape(sample: CallSample, value: str = "re.findall('\\d+', 'a1')", writ
 
 def _missing_name(sample: CallSample) -> Made:
     if isinstance(sample.form, ObjectFormat):
-        own = f'{{"{sample.form.parser.own_key}": {sample.arguments()}}}'
+        own = f'{{"{sample.form.parser.keys[1]}": {sample.arguments()}}}'
         block = sample.changed(lambda _: own)
     else:
         block = sample.form.write_call("", sample.arguments())
@@ -165,6 +166,8 @@ def _two_objects(sample: CallSample) -> Made:
     text = sample.section(sample.changed(str, *both))
     if not isinstance(sample.form, ObjectFormat):
         return refused(text, "several_arguments")
+    if issubclass(sample.form.parser, ListParser):
+        return Made(text, both, (("repaired", "bad_separator"),), "repaired")
     return Made(text, both, (("repaired", "several_in_one_tag"),) * 2, "repaired")
 
 
@@ -172,6 +175,8 @@ def _doubled_payload(sample: CallSample) -> Made:
     text = sample.section(sample.changed(lambda payload: payload * 2))
     if not isinstance(sample.form, ObjectFormat):
         return repaired(text, sample.call, "doubled_payload")
+    if issubclass(sample.form.parser, ListParser):
+        return Made(text, [sample.call], (("refused", "doubled_payload"),), "repaired")
     problems = (("refused", "doubled_payload"), ("repaired", "several_in_one_tag"))
     return Made(text, [sample.call], problems, "repaired")
 
@@ -196,7 +201,10 @@ def _truncated(sample: CallSample) -> Made:
     text = sample.section(sample.sibling, call)
     size = whole(1, len("total = 0"), "malformed", sample.form.name, sample.seed, "cut")
     cut = text[: text.rindex("total = 0") + size]
-    return replace(refused(cut, "truncated", sample.sibling), finish_reason="tool_calls")
+    made = refused(cut, "truncated", sample.sibling)
+    if issubclass(sample.form.parser, ListParser):
+        made = replace(made, problems=(*made.problems, ("repaired", "missing_close")))
+    return replace(made, finish_reason="tool_calls")
 
 
 def _fenced_code(sample: CallSample) -> Made:
@@ -217,6 +225,8 @@ def _invented_reply(sample: CallSample) -> Made:
 
 def bad_sibling(sample: CallSample, bad: str = "", problem: str = "bad_json") -> Made:
     """A good call, a broken one, a good one."""
+    if not bad and not isinstance(sample.form, _JSON):
+        bad, problem = sample.form.write_call("", sample.arguments(), 1), "missing_name"
     bad = bad or sample.changed(_without_last, place=1)
     return refused(sample.section(sample.sibling, bad, _LAST), problem, sample.sibling, _LAST)
 
@@ -230,6 +240,13 @@ def unclosed_string(sample: CallSample, quote: str = '"', problem: str = "bad_js
     end = sample.spliced("\ufffb").split("\ufffb")[1]
     arguments = sample.spliced("x = 1\ufffb").replace(f"\ufffb{end}", end.removeprefix(quote))
     return bad_sibling(sample, sample.form.write_call(sample.name, arguments, 1), problem)
+
+
+def _misspelt_tag(sample: CallSample) -> Made:
+    """A good call, one in which a tag after a value is misspelt, a good one."""
+    call = sample.form.write_call(sample.name, sample.arguments(), 1)
+    tag = sample.form.parser.tags.closing  # type: ignore[attr-defined]
+    return bad_sibling(sample, call.replace(tag, tag.replace("a", "", 1), 1), "bad_layout")
 
 
 _ARGUMENTS: tuple[type[Format], ...] = (ArgumentTextFormat,)
@@ -283,7 +300,8 @@ KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     ),
     "unknown_tool": (_unknown_tool, _ANY),
     "invented_reply": (_invented_reply, _ANY),
-    "bad_sibling": (bad_sibling, _JSON),
+    "bad_sibling": (bad_sibling, _ANY),
+    "misspelt_tag": (_misspelt_tag, (TagFormat,)),
     "unclosed_string": (unclosed_string, _JSON),
 }
 """The maker of each kind and the formats for which it makes sense; a dialect can add it to others."""

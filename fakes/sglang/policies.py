@@ -192,7 +192,8 @@ class Gsm8kSolver:
             return Reply("<think>\nThe tool does not give me a result.\n</think>\n\nI could not run the program.")
         code = template.code(numbers)
         if self.marks:
-            code = f"# sfusion:call={template.kind}-{hex_id(10, ask.question, ask.sample)}-{ask.turn}\n{code}"
+            own = () if ask.sampling.get("sampling_seed") is None else (ask.seed,)  # siblings have one question
+            code = f"# sfusion:call={template.kind}-{hex_id(10, ask.question, ask.sample, *own)}-{ask.turn}\n{code}"
         call = ToolCall(self.code_tool, {"code": code, **template.extra_arguments})
         return Reply(f"<think>\n{thought}</think>\n\n", (call,))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -98,8 +99,16 @@ def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[ChatMessage, ...
     marks = tokenizer.encode(IM_START)
     if len(marks) != 1 or marks[0] not in ids:
         return read_prompt(tokenizer.decode(ids))
-    starts = [place for place, number in enumerate(ids) if number == marks[0]]
+    starts = list(_places(ids, marks[0]))
     return _messages([tokenizer.decode(ids[start + 1 : end]) for start, end in pairwise([*starts, len(ids)])])
+
+
+def _places(ids: Sequence[int], wanted: int) -> Iterator[int]:
+    place = -1
+    with suppress(ValueError):
+        while True:
+            place = ids.index(wanted, place + 1)
+            yield place
 
 
 def read_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

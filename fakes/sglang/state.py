@@ -7,7 +7,6 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from hashlib import blake2b
 
 from sfusion.fakes.sglang.keyed_digest import Key, draw
 from sfusion.fakes.sglang.protocol import Finish
@@ -19,7 +18,7 @@ class PrefixCache:
     """Remembers the prefixes that were served, by digests of blocks, so that only new text takes memory."""
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
+        self._seen: set[int] = set()
 
     def match(self, ids: Sequence[int]) -> int:
         """Return how many leading tokens are known; never all of them, as the last one must be computed."""
@@ -38,11 +37,11 @@ class PrefixCache:
         self._seen.clear()
 
 
-def _blocks(ids: Sequence[int]) -> Iterator[bytes]:
-    before = b""
-    for start in range(0, len(ids) - _BLOCK + 1, _BLOCK):
-        block = struct.pack(f"<{_BLOCK}q", *ids[start : start + _BLOCK])
-        before = blake2b(before + block, digest_size=16).digest()
+def _blocks(ids: Sequence[int]) -> Iterator[int]:
+    before, size = 0, 8 * _BLOCK
+    data = struct.pack(f"<{len(ids)}q", *ids)
+    for start in range(0, len(data) - size + 1, size):
+        before = hash((before, data[start : start + size]))
         yield before
 
 

@@ -93,6 +93,9 @@ class Access:
         if foreign:
             whose = "another origin" if origin is None else f"the origin {_shown(origin)}"
             return _forbidden(f"the request comes from a web page of {whose}", "--allow-origin", "allow_origins")
+        if self.token is None and is_admin(request.path) and not host:
+            # HTTP/0.9, too: other protocols that a page makes a browser speak can look like it.
+            return Answer.json({"detail": "sfusion: admin routes need a Host header"}, 403)
         if self.token is None or not (is_admin(request.path) or (self._everything and request.path not in _PINGS)):
             return None
         if self.has_token(headers):

@@ -14,6 +14,7 @@ _PANELS = {
     "search": "Searching for failures",
     "trial": "Judging a client",
     "studies": "Studies of runs and logs",
+    "learning": "What training learns",
     "real": "A real sandbox",
     "rollouts": "Rollouts",
     "serving": "Servers for any client, and the limiter",

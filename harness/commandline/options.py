@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,8 @@ from typer import Argument
 
 from sfusion.harness.commandline.declaring import option
 from sfusion.harness.errors import BadOption
+from sfusion_tools.bounded_input import read_bounded
+from sfusion_tools.errors import InputError
 
 WHERE = "Where to run"
 WRITTEN = "What to write"
@@ -77,14 +80,39 @@ RayAddress = Annotated[str | None, option(RAY_ADDRESS, "HOST:PORT|auto", WHERE, 
 
 Headers = Annotated[
     list[str] | None,
-    option("Header for every request to the real sandbox. Repeatable.", "NAME:VALUE", names="--header"),
+    option(
+        "Header for every request to the real sandbox. Repeatable. A secret is '@FILE' or '$VARIABLE'.",
+        "NAME:VALUE",
+        names="--header",
+    ),
 ]
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET = re.compile("auth|cookie|key|passw|secret|token", re.IGNORECASE)
 _FRAMING = ("connection", "content-length", "transfer-encoding")
 
 
+VISIBLE = "other users can read a command line"
+
+
+def hidden_value(text: str, what: str) -> str:
+    """Return what a file (``@FILE``) or a variable (``$VARIABLE``) holds; any other text is itself."""
+    if text[:1] == "@":
+        try:
+            return read_bounded(Path(text[1:]), 10_000).decode("utf-8").strip()
+        except (InputError, UnicodeDecodeError):
+            raise BadOption(f"{what}: {text[1:]} cannot be read, or is not a short text") from None
+    if text[:1] == "$":
+        if text[1:] not in os.environ:
+            raise BadOption(f"{what}: the variable {text[1:]} is not set")
+        return os.environ[text[1:]]
+    return text
+
+
 def read_headers(texts: Iterable[str] | None) -> dict[str, str]:
-    """Parse headers typed as ``Name: value``. Errors do not show the value, which may be a secret."""
+    """Parse headers typed as ``Name: value``, ``Name: @FILE`` or ``Name: $VARIABLE``.
+
+    Errors do not show the value, which may be a secret.
+    """
     headers: dict[str, str] = {}
     for text in texts or ():
         name, colon, value = (part.strip() for part in text.partition(":"))
@@ -93,6 +121,9 @@ def read_headers(texts: Iterable[str] | None) -> dict[str, str]:
             raise BadOption("--header takes 'Name: value', such as 'X-Token: abc'; one value has no name or no colon")
         if name.lower() in _FRAMING:
             raise BadOption(f"--header {name}: this header frames each request and cannot be set")
+        if _SECRET.search(name) and value[:1] not in ("@", "$"):
+            raise BadOption(f"--header {name}: {VISIBLE}; give its value as '{name}: @FILE' or '{name}: $VARIABLE'")
+        value = hidden_value(value, f"--header {name}")
         if not value.isprintable():
             raise BadOption(f"--header {name}: the value contains characters that a header cannot have")
         headers[name] = value

@@ -13,18 +13,12 @@ from pathlib import Path
 _ASSETS = Path(__file__).parent / "assets"
 _WIDTH, _HEIGHT = 480.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 34.0, 44.0
+_MOST_DOTS = 150
+"""Points of a line that are drawn as dots, too."""
 _LETTER = 7.6
 """Width of a letter, about."""
-_COLOURS = (
-    "series",
-    "throttled",
-    "ok",
-    "transport_timeout",
-    "sandbox_error",
-    "compile_error",
-    "bad_response",
-    "server",
-)
+_COLOURS = ("series", "throttled", "transport_timeout", "compile_error", "bad_response", "queue", "server", "text")
+"""None looks like the colour of a state, which points may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +52,8 @@ class LineChart:
     """The places as numbers, if they are; otherwise they are equally far apart."""
     mark: int | None = None
     """The place with a vertical line through it."""
+    shaded: Sequence[tuple[int, int]] = ()
+    """From which place to which something happened."""
 
     def svg(self) -> str:
         """Return the chart as an element for a page whose style contains ``chart_style``."""
@@ -71,14 +67,19 @@ class LineChart:
         top = _TOP + 17.0 * rows
         found = [one for line in self.lines for one in line.points if one.value is not None]
         most = max([one.value if one.high is None else one.high for one in found if one.value is not None], default=1.0)
-        ticks = nice_ticks(most)
-        high = ticks[-1] or 1.0
+        least = min([one.value if one.low is None else one.low for one in found if one.value is not None], default=0.0)
+        ticks = nice_ticks(most, least)
+        low, high = ticks[0], ticks[-1] or 1.0
         xs = self._places()
 
         def y(value: float) -> float:
-            return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - top) * value / high
+            return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - top) * (value - low) / (high - low)
 
         parts = [f'<text class="lc-title" x="0" y="14">{escape(self.title)}</text>', legend]
+        for first, last in self.shaded:
+            left, right = xs[first] - 2, xs[last] + 2
+            box = f'x="{left:.1f}" width="{right - left:.1f}" y="{top:g}" height="{_HEIGHT - _BOTTOM - top:g}"'
+            parts.append(f'<rect class="lc-shade" {box}/>')
         for tick in ticks:
             at = y(tick)
             parts.append(f'<line class="lc-grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" y1="{at:.1f}" y2="{at:.1f}"/>')
@@ -97,7 +98,7 @@ class LineChart:
                 parts.append(f'<polygon class="lc-band" fill="{colour}" points="{" ".join(corners)}"/>')
             points = " ".join(f"{x:.1f},{y(one.value or 0.0):.1f}" for x, one in drawn)
             parts.append(f'<polyline stroke="{colour}" points="{points}"/>')
-            for x, one in drawn:
+            for x, one in drawn if len(drawn) <= _MOST_DOTS else ():
                 own = f"var(--{one.colour})" if one.colour else colour
                 title = f"<title>{escape(one.note)}</title>" if one.note else ""
                 parts.append(f'<circle cx="{x:.1f}" cy="{y(one.value or 0.0):.1f}" r="3" fill="{own}">{title}</circle>')
@@ -186,8 +187,12 @@ def svg_file(charts: Sequence[LineChart]) -> str:
     )
 
 
-def nice_ticks(most: float) -> list[float]:
-    """Return round numbers from 0 to at least ``most``."""
+def nice_ticks(most: float, least: float = 0.0) -> list[float]:
+    """Return round numbers from 0, or below if ``least`` is, to at least ``most``."""
+    if least < 0 and math.isfinite(least):
+        step = nice_ticks(max(most, 0.0) - least)[1]
+        first, last = math.floor(least / step + 1e-9), math.ceil(max(most, 0.0) / step - 1e-9)
+        return [step * number for number in range(first, last + 1)]
     if not most > 0 or not math.isfinite(most):
         return [0.0, 1.0]
     rough = most / 4

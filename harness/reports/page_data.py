@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sfusion.harness.lab.journal import Event, Journal
@@ -29,7 +30,12 @@ def page_data(run: RunReport) -> dict[str, Any]:
     def rows(call: Call) -> list[Row]:
         return [_event_row(event) for event in story.calls[call.call].events]
 
-    return timeline_data(story.records, build_timeline(run.events, story.records), rows)
+    timeline = build_timeline(run.events, story.records)
+    if not timeline.limit.times:  # no limiter, but perhaps a promise that states a limit
+        verdicts = [one for one in run.verdicts if one.promise == "in_flight_within_limit"]
+        promised = [one.how.details["limit"] for one in verdicts if "limit" in one.how.details]
+        timeline = replace(timeline, limit=Steps((timeline.start,) * len(promised[:1]), tuple(promised[:1])))
+    return timeline_data(story.records, timeline, rows)
 
 
 def _event_row(event: Event) -> Row:

@@ -28,25 +28,29 @@ _HEAD = ("", "scenario", "promises", "calls", "time", "took")
 
 
 class RunReporter(ProgressReporter):
-    """Shows each run as it ends; ``finish`` prints the table."""
+    """Shows each run that did not hold (with ``verbose``, each run) as it ends; ``finish`` prints the table."""
 
-    def __init__(self, out: TextIO, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, out: TextIO, total: int, clock: Callable[[], float] = time.monotonic, *, verbose: bool = False
+    ) -> None:
         super().__init__(out, total, "running scenarios")
-        self._clock, self._began = clock, clock()
+        self._clock, self._began, self._verbose = clock, clock(), verbose
         self._counts = dict.fromkeys(_STYLES, 0)
 
     def run_ended(self, run: RunReport) -> None:
         self._counts[run.state] += 1
         done, width = sum(self._counts.values()), len(str(self._total))
         counts = [Text(f"{count} {state}", _STYLES[state]) for state, count in self._counts.items() if count]
-        line = f"[{done:>{width}}/{self._total}] {run.state:<7} {run.name}"
+        listed = self._verbose or run.state != HELD
+        line = f"[{done:>{width}}/{self._total}] {run.state:<7} {run.name}" if listed else ""
         self.progress(done, Text("  ").join(counts), line=line)
 
     def finish(self, runs: Sequence[RunReport], note: str = "") -> None:
         """Print the table, then each promise that did not hold, and the headline with ``note`` behind it."""
-        self.print()
-        self.table([_row(run) for run in runs], _HEAD, [_STYLES[run.state] for run in runs])
-        self.print()
+        if listed := [run for run in runs if self._verbose or run.state != HELD]:
+            self.print()
+            self.table([_row(run) for run in listed], _HEAD, [_STYLES[run.state] for run in listed])
+            self.print()
         repeated = _repeated(runs)
         for run in runs:
             if run.state != HELD or run.unplanned:

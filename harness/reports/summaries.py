@@ -99,6 +99,23 @@ def markdown(runs: Sequence[RunReport]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def github_annotations(runs: Sequence[RunReport]) -> str:
+    """Workflow commands of GitHub: an error for each broken promise, a warning for each that could not be judged."""
+    lines = []
+    for run in runs:
+        problems = [("error", "run", run.error)] if run.error else []
+        problems += [("error", one.promise, one.sentence) for one in run.in_state(BROKEN)]
+        problems += [("warning", one.promise, one.sentence) for one in run.in_state(UNKNOWN)]
+        for level, what, said in problems:
+            title = _command(f"{run.name} {what}").replace(":", "%3A").replace(",", "%2C")
+            lines.append(f"::{level} title={title}::{_command(said)}\n")
+    return "".join(lines)
+
+
+def _command(text: str) -> str:
+    return encodable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
 def _worst(runs: Sequence[RunReport]) -> str:
     states = {run.state for run in runs}
     return next((state for state in (BROKEN, UNKNOWN) if state in states), HELD if runs else UNKNOWN)

@@ -60,7 +60,9 @@ _LASTING = {
     "limiter_paused": "limiter_resumed",
 }
 """Events that last, with the events that end them."""
-_ORDINARY = frozenset({"began", "ended", "killed", "log", "rollout_started", "rollout_ended", "step_ended"})
+_ORDINARY = frozenset(
+    {"began", "ended", "killed", "log", "looked_inside", "rollout_started", "rollout_ended", "scheduled", "step_ended"}
+)
 """World events that are not marks. ``killed`` is repeated by the event of what died."""
 
 

@@ -12,12 +12,13 @@ that is complete is written once more, in the order of its requests, so that the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sfusion.fakes.wire.message import json_line
 from sfusion.harness.atomic_files import write_file
+from sfusion.harness.learning.advantages import advantages
 from sfusion_tools.rollout import AsyncRolloutRequest
 
 REQUESTS = "requests"
@@ -44,6 +45,7 @@ def request_record(request: AsyncRolloutRequest, **more: Any) -> dict[str, Any]:
     metrics = request.metrics
     return {
         "request_id": request.request_id,
+        **({} if request.group_id is None else {"group": request.group_id, "offset": request.rollout_offset}),
         **more,
         "state": request.state.value,
         "ended_by": request.ended_by.value if request.ended_by else None,
@@ -59,6 +61,7 @@ def request_record(request: AsyncRolloutRequest, **more: Any) -> dict[str, Any]:
         "not_run": metrics.not_run,
         "tool_errors": metrics.tool_errors,
         "infrastructure_failures": metrics.infrastructure_failures,
+        "last_call_lost": metrics.last_call_lost,
         "tool_rewards": request.tool_rewards,
         "reward_scores": request.reward_scores,
         "tokens": {
@@ -95,8 +98,19 @@ class StepDump:
         """Write the first ``most`` samples again, in the order of their places, and return them."""
         kept = [self._done[place] for place in sorted(self._done)][:most]
         samples = [sample for sample, _ in kept]
-        write_step(self._directory, self._step, samples, [request for _, request in kept])
+        requests = with_advantages(samples, [request for _, request in kept])
+        write_step(self._directory, self._step, samples, requests)
         return samples
+
+
+def with_advantages(
+    samples: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """Return the requests of a step with the advantage of each in its group (GRPO), if they have groups."""
+    if not all("group" in request for request in requests):
+        return requests
+    found = advantages([sample["score"] for sample in samples], [request["group"] for request in requests])
+    return [{**request, "advantage": round(one, 6)} for request, one in zip(requests, found, strict=True)]
 
 
 def write_step(

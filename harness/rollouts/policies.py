@@ -20,15 +20,16 @@ Policy = Annotated[
 ]
 
 
-def read_policy(text: str) -> sglang.Policy:
-    """Return the policy for the value of ``--policy``."""
+def read_policy(text: str, *, marks: bool = False) -> sglang.Policy:
+    """Return the policy for the value of ``--policy``; with ``marks``, the calls of siblings can be told apart."""
     kind, _, rest = text.partition(":")
     match kind:
         case "gsm8k":
-            return Gsm8kSolver()
+            return Gsm8kSolver(marks=marks)
         case "misbehaving":
             try:
-                return Misbehaving(rate=float(rest)) if rest else Misbehaving()
+                solver = Gsm8kSolver(marks=marks)
+                return Misbehaving(solver, rate=float(rest)) if rest else Misbehaving(solver)
             except ValueError as error:
                 raise BadOption(f"policy {text!r}: the rate must be a number between 0 and 1 ({error})") from error
         case "say":

@@ -76,7 +76,9 @@ class RolloutPlan:
 
     out: Path
     problems: int = 64
-    """Samples per step."""
+    """Problems per step."""
+    group: int = 1
+    """Siblings per problem, each with its own id and seed; a policy must mark their calls to tell them apart."""
     steps: int = 1
     seed: int = 0
     format: str = "hermes"
@@ -99,8 +101,13 @@ class RolloutPlan:
 
     @property
     def requests_per_step(self) -> int:
-        """``problems``, plus those started only to be cancelled."""
-        return self.problems + math.ceil(self.problems * self.over_sample)
+        """The samples, plus those started only to be cancelled."""
+        return self.group * (self.problems + math.ceil(self.problems * self.over_sample))
+
+    @property
+    def samples(self) -> int:
+        """Samples per step."""
+        return self.group * self.problems
 
     @property
     def requests(self) -> int:
@@ -136,7 +143,7 @@ async def run_rollouts(
     """
     counts = RolloutCounts()
     started = asyncio.get_running_loop().time()
-    everything = problems(plan.seed, plan.requests)
+    everything = problems(plan.seed, plan.requests // plan.group)
     async with _sandboxes(plan, everything) as urls:
         tool = SandboxFusionTool(
             {
@@ -154,7 +161,8 @@ async def run_rollouts(
 
         try:
             for step in range(1, plan.steps + 1):
-                batch = everything[(step - 1) * plan.requests_per_step : step * plan.requests_per_step]
+                each = plan.requests_per_step // plan.group
+                batch = [one for one in everything[(step - 1) * each : step * each] for _ in range(plan.group)]
                 counts.scores += await _run_step(plan, step, batch, tool, partial(ended, step))
         finally:
             await tool.aclose()
@@ -187,22 +195,27 @@ async def _run_step(
     await run_batch(
         RolloutDriver(engine, [tool], format_parser(plan.format)),
         [_request(plan, tool, problem, step, at) for at, problem in enumerate(batch)],
-        enough=plan.problems if plan.over_sample else None,
+        enough=plan.samples if plan.over_sample else None,
         at_once=plan.at_once,
         on_end=ended,
     )
-    return [sample["score"] for sample in dump.finish(plan.problems)]
+    return [sample["score"] for sample in dump.finish(plan.samples)]
 
 
 def _request(
     plan: RolloutPlan, tool: SandboxFusionTool, problem: WordProblem, step: int, at: int
 ) -> AsyncRolloutRequest:
+    group = f"{plan.seed}-{step}-{problem.id}" if plan.group > 1 else None
+    named = {} if group is None else {"group_id": group}
     return AsyncRolloutRequest(
         request_id=f"{plan.seed}-{step}-{at}",
         batch_data_id=at,
+        rollout_offset=at % plan.group,
+        group_id=group,
+        sampling_seed=None if group is None else at,
         messages=problem.messages(),
         tool_schemas=[tool.tool_schema],
-        tools_kwargs={tool.name: {"create_kwargs": {"ground_truth": problem.ground_truth}}},
+        tools_kwargs={tool.name: {"create_kwargs": {"ground_truth": problem.ground_truth, **named}}},
         limits=plan.limits,
         processing_class=plan.tokenizer,
     )

@@ -64,7 +64,7 @@ def _cell(played: PlayedScene, mark: str, *, scored: bool) -> str:
         how = f"score {told.reward:g}"
     else:
         how = "✓" if _printed(mark) in told.text else "returns"
-    return how if attempts == 1 else f"{how} after {attempts}"
+    return how if attempts == 1 else f"{how}×{attempts}"
 
 
 def markdown_row(name: str, cells: Mapping[str, str]) -> str:

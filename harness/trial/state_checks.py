@@ -11,7 +11,7 @@ _FOR_GOOD = 2
 
 @check(altered="{call}: {how}")
 def arguments_unchanged(facts: TrialFacts) -> Findings:
-    """What a client is given is the same after the call."""
+    """The client does not modify its arguments."""
     if "arguments" in facts.takes:
         for call in facts:
             if call.told is not None:
@@ -28,7 +28,7 @@ def arguments_unchanged(facts: TrialFacts) -> Findings:
     sessions="in scene {scene} {left:session} of aiohttp were dropped without being closed",
 )
 def nothing_left(facts: TrialFacts) -> Findings:
-    """Nothing of a released instance is kept; no task, request or connection outlives the calls."""
+    """No instance, task, request or connection outlives the calls."""
     for name, scene in facts.record.scenes.items():
         if scene.broken_off:
             continue
@@ -57,7 +57,7 @@ def nothing_left(facts: TrialFacts) -> Findings:
     goes_on="{call}: cancelled, but its request stayed in flight",
 )
 def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
-    """A cancelled call ends at once, whatever it was doing, and its request with it."""
+    """A cancelled call ends at once, and so does its request."""
     for call in facts:
         if not call.played.cancelled or call.played.ended_at is None:
             continue
@@ -74,7 +74,7 @@ def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
 
 @check("place", leaked="the value of header {header} is in {place}")
 def secrets_kept(facts: TrialFacts) -> Findings:
-    """The values of configured headers are in no text, field, exception, log line or printed line."""
+    """Values of configured headers appear in no text, exception or log line."""
     if "headers" not in facts.takes:
         return
     for name, scene in facts.record.scenes.items():

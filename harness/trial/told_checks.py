@@ -28,7 +28,7 @@ _READ = {
 
 @check("kind", "stream", needs=("text",), **_READ)
 def read_as_happened(facts: TrialFacts) -> Findings:
-    """Every token of an output is in the text once, in order, with its lines intact; a cut says what is missing."""
+    """The text contains the program's output once, in order; a cut says how much is missing."""
     for call in played_ends(facts):
         if call.reading is None or call.planned.ask.tests or call.refused:
             continue
@@ -45,7 +45,7 @@ def read_as_happened(facts: TrialFacts) -> Findings:
     field="{call}: the program exited with {code}, the field says {told}",
 )
 def exit_code_told(facts: TrialFacts) -> Findings:
-    """An exit code that is told, in the text or in a field, is the true one."""
+    """An exit code in the text or in a field is the real one."""
     usual = {
         number for call in facts if call.end in ("ok", "ok_empty", "timeout") and call.wording is not None
         for number in integers(call.wording)
@@ -93,7 +93,7 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     all_same="{one} and {other} cannot be told apart: both are always {wording}",
 )
 def ends_told_apart(facts: TrialFacts) -> Findings:
-    """Two ends that must be told apart never have the same wording, in whatever language."""
+    """Outcomes that must be distinguishable never have the same wording."""
     met = wordings(facts)
     for one, other in itertools.combinations(met, 2):
         if {one, other} in ({"ok", "ok_empty"}, {"timeout", "compiler_timeout"}, {"compile_error", "compiler_timeout"}):
@@ -112,7 +112,7 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
 
 @check("end", needs=("text",), new="{end}: nobody has read this wording yet: {wording} ({call})")
 def wordings_accepted(facts: TrialFacts) -> Findings:
-    """Every wording is one that somebody has read and accepted: whether plain words are true, no fact can say."""
+    """Every wording is in the accepted baseline."""
     if facts.accepted is not None:
         for end, met in wordings(facts).items():
             for wording, call in met.items():
@@ -140,7 +140,7 @@ _STATED_FAILURES = frozenset(one for end in FAILED_ENDS for one in _STATED[end])
     infrastructure="{call} ({end}): infrastructure says {told}",
 )
 def outcome_stated(facts: TrialFacts) -> Findings:
-    """A stated outcome fits what happened, and is another one for each end that must be told apart."""
+    """A stated outcome fits what happened, and differs where outcomes must be distinguishable."""
     for name in ("outcome", "stated", "status"):
         told = [(call, call.told.fields[name]) for call in played_ends(facts) if call.told and name in call.told.fields]
         if not told:
@@ -173,7 +173,7 @@ def outcome_stated(facts: TrialFacts) -> Findings:
     raised="{call} ({end}): raised {error}",
 )
 def returns(facts: TrialFacts) -> Findings:
-    """The client returns where a program ended, and also where none did, unless raising is how its shape tells that."""
+    """The client returns a result; it raises only if its shape reports failures that way."""
     for call in played_ends(facts):
         if call.told is None or call.planned.ask.tests:
             continue
@@ -204,7 +204,7 @@ def _number(reward: Any) -> float | None:
     unscored="{call} ({end}): there is no reward",
 )
 def reward_follows_the_end(facts: TrialFacts) -> Findings:
-    """The same end has the same reward, a right answer another than a wrong one, and failures of the sandbox none."""
+    """Right and wrong answers get different rewards, and sandbox failures get none."""
     for name in ("reward", "step_reward"):
         usual: dict[str, tuple[float | None, str]] = {}
         if name == "reward" and "reward" not in facts.takes:
@@ -257,7 +257,7 @@ def _kind(call: CallFacts) -> str | None:
     time="{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
 )
 def metrics_true(facts: TrialFacts) -> Findings:
-    """Metrics belong to one call and do not contradict the wire."""
+    """Metrics belong to one call and match what was sent and received."""
     for call in played_ends(facts):
         if call.told is None or not call.told.fields:
             continue
@@ -297,7 +297,7 @@ def metrics_true(facts: TrialFacts) -> Findings:
     lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
 )
 def lost_tests_not_failed(facts: TrialFacts) -> Findings:
-    """A score follows the tests that pass; tests that the sandbox loses do not count as failed."""
+    """Tests that the sandbox loses do not count as failed."""
     scores: dict[int, float | None] = {}
     for call in facts.of("tests"):
         if call.told is None:

@@ -23,7 +23,7 @@ _OUTAGE = 3.0
     route="{call}: sent to {method} {path} instead of POST /run_code",
 )
 def sent_as_asked(facts: TrialFacts) -> Findings:
-    """Every request carries what was asked for: the code byte for byte, every field, the headers and the type."""
+    """Every request carries the exact code, fields, headers and content type."""
     for call in facts:
         asked = call.asked_fields()
         headers = call.scene.settings.headers if "headers" in facts.takes else {}
@@ -57,7 +57,7 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
     after_result="{call}: sent again although its result had come",
 )
 def sent_once(facts: TrialFacts) -> Findings:
-    """A call is sent once, and again only after an attempt that failed; nothing is sent after its end."""
+    """A call is sent again only after a failed attempt, and never after its end."""
     for call in facts:
         if call.planned.ask.tests or not call.requests:
             continue
@@ -87,7 +87,7 @@ def _failed(call: CallFacts, number: int) -> bool:
     failed="{call}: the program ended and was answered after a fault, but was sent no further",
 )
 def programs_waited_for(facts: TrialFacts) -> Findings:
-    """A program that ends within its time limit, on a sandbox that works, brings its result to the client."""
+    """The client waits for programs that end within their time limit."""
     for call in played_ends(facts):
         if call.planned.end in ("either", "bad_arguments") or call.failed or call.planned.ask.tests:
             continue
@@ -108,7 +108,7 @@ def programs_waited_for(facts: TrialFacts) -> Findings:
     deadline="{call}: took {took:.2f} s, with a deadline of {deadline:g} s",
 )
 def ends_in_time(facts: TrialFacts) -> Findings:
-    """Every call ends: within its deadline where the client has one, and at some time in any case."""
+    """Every call ends, within its deadline if the client has one."""
     for call in facts:
         played, scene = call.played, call.scene
         if played.ended_at is None:
@@ -129,7 +129,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
 
 @check(early="{call}: came back {early:.2f} s too early after a {status} with Retry-After {asked:g}")
 def retry_after_respected(facts: TrialFacts) -> Findings:
-    """After a 429 or a 503 with Retry-After, the next attempt of the call does not come earlier."""
+    """After a 429 or 503 with Retry-After, the next attempt waits that long."""
     for call in facts:
         for one, following in itertools.pairwise(call.requests):
             if one.retry_after is not None and one.ended is not None:
@@ -181,7 +181,7 @@ def limit_kept(facts: TrialFacts) -> Findings:
     idle="{call} waited {waited:.2f} s of scene {scene} although only {flying} of {limit} requests were in flight",
 )
 def limit_used(facts: TrialFacts) -> Findings:
-    """While calls wait, every permit is in use; a call that pauses before its next attempt holds none."""
+    """While calls wait, every permit is in use; a call that backs off holds none."""
     for name, calls in facts.scenes.items():
         limit = facts.record.scenes[name].settings.rate_limit
         if limit is None or any(call.scene.scene.sandboxes > 1 for call in calls):
@@ -207,7 +207,7 @@ def limit_used(facts: TrialFacts) -> Findings:
 
 @check(needs=("rate_limit", "concurrent"), overtaken="{call} was asked for before {other}, but sent after it")
 def sent_in_order(facts: TrialFacts) -> Findings:
-    """Calls that wait for the limit are sent in the order in which they were asked for."""
+    """Waiting calls are sent in the order in which they were made."""
     calls = [call for call in facts.of("limit") if call.requests]
     for one, other in itertools.pairwise(calls):
         if one.requests[0].at > other.requests[0].at + facts.tolerance:
@@ -227,7 +227,7 @@ def sent_in_order(facts: TrialFacts) -> Findings:
     not_recovered="sandbox 1 received no request after it had come back, for {seconds:.0f} s",
 )
 def sandboxes_used(facts: TrialFacts) -> Findings:
-    """Each of several sandboxes is used; one that is down fails no call for long, and is used again when it is back."""
+    """All sandboxes are used; one that is down fails no call for long, and is used again when it is back."""
     calls = facts.of("sandboxes")
     if not calls:
         return

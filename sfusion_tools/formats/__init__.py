@@ -12,12 +12,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 
 from sfusion_tools.errors import FormatError, RenderError, UnknownFormatError, near
 
 from . import families
+from .bundled import DECLARED
+from .declared import read_formats
 from .format import Format
 from .lookalikes import MARKS
+from .lookup import find_format
 from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta
 from .streamparser import StreamParser
 from .toolbox import Toolbox
@@ -36,14 +41,19 @@ __all__ = [
     "StreamParser",
     "Toolbox",
     "UnknownFormatError",
+    "format_for",
     "format_names",
     "get_format",
 ]
 
+_FILE = re.compile(r"(?P<file>.+\.ya?ml)(?::(?P<name>[^:/\\]+))?")
 _FORMATS: list[Format] = []
 _BY_NAME: dict[str, Format] = {}
-_FIRST = ("hermes", "qwen3_coder", "llama3", "mistral", "deepseek", "glm", "kimi", "pythonic", "harmony")
-"""Messages list the formats, and marks are searched, in this order; other modules follow by name."""
+_FIRST = (
+    *("hermes", "qwen25", "qwen3_coder", "llama3", "mistral", "deepseekv3", "deepseekv31"),
+    *("glm45", "kimi_k2", "pythonic", "gpt-oss"),
+)
+"""Messages list the formats, and marks are searched, in this order; the others follow as they are declared."""
 
 
 def format_names() -> tuple[str, ...]:
@@ -52,26 +62,51 @@ def format_names() -> tuple[str, ...]:
 
 
 def get_format(name: str) -> Format:
-    """Return the format called ``name``; raises UnknownFormatError, proposing a near match, if there is none."""
+    """Return the format called ``name``, or the one that the YAML file of this name declares (``FILE.yaml:NAME``).
+
+    Raises UnknownFormatError, proposing a near match, if there is none.
+    """
     form = _BY_NAME.get(name) or _BY_NAME.get(name.lower().replace("-", "_"))
+    if form is None and (found := _FILE.fullmatch(name)):
+        form = _from_file(Path(found["file"]), found["name"])
     if form is None:
         raise UnknownFormatError(f"There is no tool-call format {name!r}: {near(name, _BY_NAME)}")
     return form
 
 
+def format_for(*, template: str | None = None, model: str | None = None) -> Format | None:
+    """Return the format that a chat template or the id of a model stands for; None if none is known."""
+    return find_format(_FORMATS, template, model)
+
+
+def _from_file(path: Path, wanted: str | None) -> Format:
+    forms = {form.name: form for form in read_formats(path)}
+    for name, form in forms.items():
+        if _BY_NAME.get(name) in _FORMATS:
+            raise FormatError(f"{path}: there is a format {name} already; give yours another name")
+        _BY_NAME[name] = form
+    if wanted is None and len(forms) != 1:
+        raise FormatError(f"{path} declares {', '.join(forms) or 'no format'}: write {path}:NAME")
+    if wanted is not None and wanted not in forms:
+        raise UnknownFormatError(f"{path} declares no format {wanted!r}: {near(wanted, forms)}")
+    return forms[wanted or next(iter(forms))]
+
+
 def _discover() -> None:
-    names = [module.name for module in pkgutil.iter_modules(families.__path__)]
-    for name in sorted(names, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):
-        module = importlib.import_module(f"{families.__name__}.{name}")
-        for found in vars(module).values():
-            if not inspect.isclass(found) or inspect.isabstract(found) or found.__module__ != module.__name__:
-                continue
-            if issubclass(found, Format):
-                form = found()
-                _FORMATS.append(form)
-                _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
-                for mark in form.marks:
-                    MARKS.setdefault(mark, []).append(form.name)
+    found: list[Format] = [declared.build() for declared in DECLARED]
+    for module in pkgutil.iter_modules(families.__path__):
+        for item in vars(importlib.import_module(f"{families.__name__}.{module.name}")).values():
+            if inspect.isclass(item) and issubclass(item, Format) and hasattr(item, "name"):
+                found.append(item())
+    for form in sorted(found, key=lambda form: _FIRST.index(form.name) if form.name in _FIRST else len(_FIRST)):
+        _register(form)
+
+
+def _register(form: Format) -> None:
+    _FORMATS.append(form)
+    _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
+    for mark in form.marks:
+        MARKS.setdefault(mark, []).append(form.name)
 
 
 _discover()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -113,6 +113,8 @@ class SectionParser(ArgumentTextParser):
     """The markers around one call."""
     separator: ClassVar[str]
     """The marker between the head of a call and its arguments."""
+    head: ClassVar[re.Pattern[str]] = re.compile(r"(?P<name>.*)", re.DOTALL)
+    """What is before the separator."""
     heading: ClassVar[str] = "name"
     """What the head of a call is, for messages."""
     _heads: ClassVar[Markers]
@@ -120,9 +122,10 @@ class SectionParser(ArgumentTextParser):
 
     def __init_subclass__(cls) -> None:
         begin, end = cls.tags
-        cls.openers, cls.drafts, cls.ends = (cls.section[0], begin), (begin,), (end,)
-        cls.edges = Markers((end, begin, *cls.section))
-        cls._heads = Markers((cls.separator, *cls.section, begin, end))
+        section = tuple(filter(None, cls.section))
+        cls.openers, cls.drafts, cls.ends = (*section[:1], begin), (begin,), (end,)
+        cls.edges = Markers((end, begin, *section))
+        cls._heads = Markers((cls.separator, *section, begin, end))
 
     def opened(self, marker: str) -> Scan[None]:
         start = self.reader.offset - len(marker)
@@ -169,9 +172,12 @@ class SectionParser(ArgumentTextParser):
         yield from self.reader.accept(self.tags[1])
         self.refuse(flaw, position=start, raw=marker + head)
 
-    @abstractmethod
     def headed(self, head: str, start: int) -> Scan[None]:
-        """Continue after the separator."""
+        """Continue after the separator; the head has the name, and the id if there is one."""
+        found = self.head.fullmatch(head.strip())
+        parts = found.groupdict() if found else {"name": head.strip()}
+        header = f"{self.tags[0]}{head}{self.separator}"
+        yield from self.arguments(parts["name"].strip() or None, start, header, call_id=parts.get("id") or None)
 
     def passed(self, marker: str) -> None:
         if marker == self.section[1]:
@@ -189,13 +195,13 @@ class ArgumentTextFormat(Format):
     """A format with the name in a header, followed by the JSON arguments."""
 
     parser: ClassVar[type[ArgumentTextParser]]
-    call: ClassVar[tuple[str, str, str]]
-    """The text before the name, between name and arguments, and after the arguments."""
+    call: ClassVar[str]
+    """One call, with ``{name}`` and ``{arguments}``, perhaps with ``{number}`` or ``{id}``."""
     between: ClassVar[str] = ""
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        head, middle, end = self.call
-        return f"{head}{name}{middle}{arguments}{end}"
+        parts = {"{name}": name, "{number}": str(place), "{id}": f"call{place:06}", "{arguments}": arguments}
+        return re.sub(r"\{(?:name|number|id|arguments)\}", lambda part: parts[part[0]], self.call)
 
     def write_section(self, calls: Sequence[str]) -> str:
         begin, end = self.parser.section

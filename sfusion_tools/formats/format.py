@@ -12,7 +12,7 @@ from sfusion_tools.errors import RenderError
 
 from .jsontext import DEEPEST, dump
 from .model import Parsed
-from .streamparser import THINK, THOUGHT, Declaration, StreamParser, Tools
+from .streamparser import Declaration, StreamParser, Tools
 from .toolbox import Toolbox
 
 CallLike: TypeAlias = Any
@@ -62,7 +62,7 @@ class Format(Declaration):
         if plain:
             written = self.write(plain, toolbox, chosen)
             # Models leave an empty line after the thinking.
-            gap = "\n\n" if content.endswith(THOUGHT) else "\n"
+            gap = "\n\n" if self.parser.think_marks and content.endswith(self.parser.think_marks[1]) else "\n"
             text = content + gap + written if content else written
         self._check(text, plain, content, toolbox)
         return text
@@ -90,7 +90,8 @@ class Format(Declaration):
 
     def write_thinking(self, text: str, *, closed: bool = True) -> str:
         """Write thinking; without its end if not ``closed``."""
-        return f"{THINK}\n{text}\n" + (f"{THOUGHT}\n\n" if closed else "")
+        begin, end = self.parser.think_marks
+        return f"{begin}\n{text}\n" + (f"{end}\n\n" if closed else "")
 
     def _check(self, text: str, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox) -> None:
         """Read the text back and raise RenderError if the result differs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +14,7 @@ _OBJECT = re.compile(
     rf"""\{{\s*+(?:{_EXTRA}){{0,3}}["'](?:"""
     rf"""name["']\s*+:\s*+["'][^"'\n]*+["']\s*+,\s*+(?:{_EXTRA}){{0,3}}["'](?:arguments|parameters)"""
     r"""|(?:arguments|parameters)["']\s*+:\s*+[{"'\[]"""
+    r"""|(?:tool|tool_name|action)["']\s*+:\s*+["'][^"'\n]*+["']\s*+,\s*+["'](?:args|arguments|\w{0,12}?input|param(?:eter)?s)"""
     r"""|function["']\s*+:\s*+(?:\{\s*+["']name["']|["'][^"'\n]*+["']\s*+,\s*+["'](?:arguments|parameters)))"""
 )
 _OTHERS = re.compile(
@@ -22,6 +24,7 @@ _OTHERS = re.compile(
     re.IGNORECASE,
 )
 """How models whose formats are not among ours write calls."""
+_REACT = re.compile(r"^[ \t]*+Action:[ \t]*+\S[^\n]{0,200}+\s{1,20}Action Input:", re.MULTILINE)
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:py|python3?|tool_call|tool_code)[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _REPLY = re.compile(
@@ -58,7 +61,7 @@ def lookalikes(
 
 
 def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    for mark, owners in MARKS.items():
+    for mark, owners in MARKS.items() if _any_mark(len(MARKS)).search(text) else ():
         if found := mark.search(text):
             *most, last = owners
             named = f"{', '.join(most)} or {last}" if most else last
@@ -71,28 +74,37 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
     if found := _OTHERS.search(text):
         message = f"The text contains a tool call in a form that does not belong to {form}, so no call was made."
         yield "stray_marker", message, found.start()
-    if found := _OBJECT.search(text):
+    if found := _OBJECT.search(text) or _REACT.search(text):
         yield "untagged_call", _UNTAGGED, found.start()
     if found := _FENCE.search(text):
         message = "The text contains fenced code and no tool call; code in a fence is not run."
         yield "fenced_code", message, found.start()
-    if tools and (found := _bare(tools).search(text)):
+    if tools and (found := _bare(tuple(tools)).search(text)):
         yield "untagged_call", _UNTAGGED, found.start("line")
-    if tools and (found := _named(tools).search(text)):
+    if tools and (found := _named(tuple(tools)).search(text)):
         yield "untagged_call", _UNTAGGED, found.start()
 
 
-def _bare(tools: Sequence[str]) -> re.Pattern[str]:
+@functools.cache
+def _any_mark(size: int) -> re.Pattern[str]:
+    """Match any of the marks, of which there are so many: most texts have none."""
+    del size
+    return re.compile("|".join(mark.pattern for mark in MARKS), re.IGNORECASE)
+
+
+@functools.lru_cache(maxsize=64)
+def _bare(tools: tuple[str, ...]) -> re.Pattern[str]:
     """Match a call without markers at the beginning of a line or below empty lines.
 
     White space is only entered at its beginning, so that a search does not read it again from each of its lines.
     """
     names = "|".join(map(re.escape, tools))
-    begin = r"(?:\A|(?<!\s)[^\S\n]*+\n|(?=\[))(?P<line>\[?)"
+    begin = r"(?:\A|(?<!\s)[^\S\n]*+\n|(?=[\[({<]))(?P<line>[\[({<\]]?)"
     return re.compile(rf"{begin}\s*+(?:await\s++)?(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE)
 
 
-def _named(tools: Sequence[str]) -> re.Pattern[str]:
+@functools.lru_cache(maxsize=64)
+def _named(tools: tuple[str, ...]) -> re.Pattern[str]:
     """Match the name of a tool where a broken object has it."""
     return re.compile(rf"""["']?name["']?\s*+:\s*+["'](?:{"|".join(map(re.escape, tools))})\b""")
 

@@ -1,4 +1,4 @@
-"""Calls with values in raw text, which are read according to the tool's schema.
+"""Values in raw text, which are read according to the tool's schema.
 
 A parameter declared as a string is its text, whatever the text looks like. Any other type is JSON (or its Python
 spelling). Without a declaration, text that is valid JSON is that value and any other text is a string.
@@ -10,6 +10,8 @@ follower. A value never ends at a tag that is followed by something else.
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import json
 import math
 import re
@@ -17,73 +19,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-from sfusion_tools.errors import RenderError
-
-from .format import Format
 from .jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, TooDeepError, dump, nesting
 from .literal import NOT_PYTHON, decode_json, decode_python
-from .streamparser import StreamParser
 from .text_reader import Markers, Scan, TextReader
-from .toolbox import Toolbox
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
-"""The tags around a call, which Hermes has too."""
 NAME = re.compile(r"[\w.:/-]+")
-PARTS_MARK = re.compile(r"<function[= ]|</?arg_(?:key|value)>", re.IGNORECASE)
-"""The tags inside a call, of all families together: models mix them up."""
-_EDGES = Markers((CLOSE, OPEN))
 _PATIENCE = 200
 """How many tags to look at after a possible end before giving up the call: a stream is not held back for long."""
+_TAG_NAME = re.compile(r"[^\w:]{0,4}([\w:.-]+)")
 NEVER = math.inf
-
-
-class RawTextParser(StreamParser):
-    """A parser for formats with raw values inside of calls."""
-
-    openers = (OPEN,)
-
-    def give_up(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[None]:
-        """Refuse the call and skip the rest of it."""
-        edge = yield from self.reader.before(_EDGES, raw.append)
-        if edge == CLOSE:
-            raw.append(self.reader.take(len(CLOSE)))
-        self.refuse(flaw, position=start, raw="".join(raw), name=name)
-
-    def add_argument(self, arguments: dict[str, Any], name: str, key: str, text: str, what: str) -> Flaw | None:
-        """Add a value to the arguments of a call, and return what is wrong with it, if anything."""
-        read = read_value(text, self.tools.types(name, key), key)
-        flaw = Flaw("duplicate_key", f"it has the {what} {key} twice") if key in arguments else None
-        if isinstance(read, Flaw):
-            return flaw or read
-        arguments[key] = read.value
-        return flaw
-
-
-class RawTextFormat(Format):
-    """A format in which the values of a call are raw text."""
-
-    marks = (MARK, PARTS_MARK)
-    argument: ClassVar[tuple[str, str, str]]
-    """The text before each key, between key and value, and after the value."""
-
-    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
-        for name, _ in calls:
-            if not NAME.fullmatch(name):
-                raise RenderError(f"{self.name} cannot express the name {name!r}")
-        return super().write(calls, tools, variant)
-
-    def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
-        before, between, after = self.argument
-        return "".join(
-            f"{before}{key}{between}{write_value(value, tools.types(name, key))}{after}"
-            for key, value in arguments.items()
-        )
-
-    def write_section(self, calls: Sequence[str]) -> str:
-        return "\n".join(calls)
 
 
 def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Flaw:
@@ -111,6 +57,40 @@ def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Fla
         return TOO_DEEP
     shown = json.dumps(text[:40], ensure_ascii=False)
     return Flaw("bad_value", f"its parameter {parameter} must be {' or '.join(sorted(types))}, found {shown}")
+
+
+def misspelt(text: str, spec: TagSpec) -> bool:
+    """Return whether a value contains what may be a misspelt tag of the format, which would have ended it."""
+    if _resembles(text.rstrip(), spec.closing):
+        return True
+    for tag in itertools.islice(spec.tags.pattern.finditer(text), _PATIENCE):
+        if tag[0] != spec.closing:
+            if _resembles(text[: tag.start()].rstrip()[-2 * len(spec.closing) :], spec.closing):
+                return True
+            continue
+        gap = spec.gap.match(text, tag.end())
+        after = text[gap.end() if gap else tag.end() :][:80]
+        if after.startswith((*spec.followers, spec.closing)):
+            continue
+        if re.match(r"<[/|｜\w]", after) or any(_named_like(after, follower) for follower in spec.followers):
+            return True
+    return False
+
+
+def _resembles(text: str, tag: str) -> bool:
+    """Return whether the end of a text is nearly the tag."""
+    if text.endswith(tag):
+        return False
+    sizes = range(len(tag) - 2, len(tag) + 3)
+    return any(difflib.SequenceMatcher(None, text[-size:], tag).ratio() >= 0.82 for size in sizes)
+
+
+def _named_like(text: str, tag: str) -> bool:
+    """Return whether a text begins with the name of the tag, or nearly."""
+    pairs = [(text[: len(tag)], tag)]
+    if (found := _TAG_NAME.match(text)) and (wanted := _TAG_NAME.match(tag)):
+        pairs.append((found[1], wanted[1]))
+    return any(difflib.SequenceMatcher(None, *pair).ratio() >= 0.8 for pair in pairs)
 
 
 def write_value(value: Any, types: frozenset[str]) -> str:
@@ -152,6 +132,11 @@ class TagSpec:
     @cached_property
     def markers(self) -> Markers:
         return Markers((self.opening, self.closing, *self.barriers))
+
+    @cached_property
+    def tags(self) -> Markers:
+        """All tags that a value may not end without."""
+        return Markers((self.opening, self.closing, *self.followers, *self.barriers))
 
 
 @dataclass(frozen=True, slots=True)

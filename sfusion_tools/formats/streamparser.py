@@ -36,6 +36,10 @@ class Declaration(ABC):
     marks: ClassVar[tuple[re.Pattern[str], ...]] = ()
     """Patterns that show that a text tries to make a call in this format, including common misspellings of its
     markers. Families that share a marker declare the same pattern."""
+    models: ClassVar[str] = ""
+    """A regular expression for the ids of the models that use it."""
+    signs: ClassVar[tuple[str, ...]] = ()
+    """Texts of which a chat template with this format has all."""
 
     @property
     @abstractmethod
@@ -56,16 +60,17 @@ class StreamParser(ABC):
     """The markers that count as a call inside the thinking; the openers if empty."""
     silent: ClassVar[tuple[str, ...]] = ()
     """Markers without a meaning of their own, such as the ends of sections and turns."""
-    think_tags: ClassVar[bool] = True
-    """False for a format that marks thinking differently."""
+    think_marks: ClassVar[tuple[str, ...]] = (THINK, THOUGHT)
+    """Where thinking begins and ends; empty for a format that marks it in another way."""
 
     def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
         self.form = form
         self.tools = Toolbox(tools)
         self.reader = TextReader()
         self.finish_reason: str | None = None
-        self._markers = Markers((*self.openers, *((THINK, THOUGHT) if self.think_tags else ()), *self.silent))
-        self._thinking = Markers((THOUGHT, *(self.drafts or self.openers)))
+        self._begins_thinking, self._ends_thinking = self.think_marks or ("", "")
+        self._markers = Markers((*self.openers, *self.think_marks, *self.silent))
+        self._thinking = Markers((*self.think_marks[1:], *(self.drafts or self.openers)))
         self._deltas: list[Delta] = []
         self._plain: list[tuple[int, str]] = []
         self._held: list[str] = []
@@ -194,12 +199,12 @@ class StreamParser(ABC):
             marker = yield from self.reader.until(self._markers, self.content, to_end=False)
             if marker is None:
                 break
-            if marker == THINK:
+            if marker == self._begins_thinking:
                 self._write(marker)
-                yield from self.think(self.reader.offset - len(THINK))
+                yield from self.think(self.reader.offset - len(marker))
                 yield from self.begin()
-            elif marker == THOUGHT:
-                self._stray_thought()
+            elif marker == self._ends_thinking:
+                self._stray_thought(marker)
             elif marker in self.openers:
                 yield from self.opened(marker)
                 self.reader.unmark()
@@ -227,14 +232,16 @@ class StreamParser(ABC):
         while True:
             marker = yield from self.reader.until(self._thinking, self._write)
             if marker is None:
-                self.unclosed(position, drafts, f"Write {THOUGHT} before the answer and before calls.")
+                self.unclosed(position, drafts, f"Write {self._ends_thinking} before the answer and before calls.")
                 return
             self._write(marker)
-            if marker == THOUGHT:
+            if marker == self._ends_thinking:
                 return
             if (yield from self.is_draft()):
                 drafts += 1
-                self.draft(self.reader.offset - len(marker), marker, f"Write it after {THOUGHT} if it is meant.")
+                self.draft(
+                    self.reader.offset - len(marker), marker, f"Write it after {self._ends_thinking} if it is meant."
+                )
 
     def is_draft(self) -> Scan[bool]:
         """Return whether a call follows the marker in the thinking, without reading it."""
@@ -252,16 +259,15 @@ class StreamParser(ABC):
         self._handled += bool(drafts)
         self.problem("unclosed_think", message, position, "", "refused" if drafts else "noticed")
 
-    def _stray_thought(self) -> None:
-        position = self.reader.offset - len(THOUGHT)
-        self._write(THOUGHT)
+    def _stray_thought(self, marker: str) -> None:
+        self._write(marker)
         if self._handled:
             self.problem(
                 "stray_think_close",
-                f"There is a {THOUGHT} without {THINK}, so the calls before it may have been drafts. "
+                f"There is a {marker} without {self._begins_thinking}, so the calls before it may have been drafts. "
                 "If the prompt ends inside the thinking, pass in_think=True.",
-                position,
-                THOUGHT,
+                self.reader.offset - len(marker),
+                marker,
                 "noticed",
             )
 

@@ -37,9 +37,10 @@ class Toolbox:
 
     def types(self, name: str, parameter: str) -> frozenset[str]:
         """Return the declared JSON types of a parameter; empty if there is no declaration."""
-        properties = self._parameters.get(name, {}).get("properties", {})
-        schema = properties.get(parameter) if isinstance(properties, Mapping) else None
-        return frozenset(_types(schema)) if isinstance(schema, Mapping) else frozenset()
+        schema = self._parameters.get(name, {})
+        properties = schema.get("properties", {})
+        declared = properties.get(parameter) if isinstance(properties, Mapping) else None
+        return frozenset(_types(declared, schema)) if isinstance(declared, Mapping) else frozenset()
 
     def takes(self, arguments: Iterable[str]) -> tuple[str, ...]:
         """Return the tools that accept these arguments: all are known, and no required one is missing."""
@@ -57,16 +58,40 @@ def _function(tool: Any) -> tuple[str, Mapping[str, Any]]:
     return str(function["name"]), function.get("parameters") or {}
 
 
-def _types(schema: Mapping[str, Any]) -> set[str]:
+_SPELLINGS = {
+    "string": "str text",
+    "integer": "int long",
+    "number": "float double",
+    "boolean": "bool",
+    "array": "list tuple set",
+    "object": "dict map",
+    "null": "none",
+}
+_NAMES = {spelt: name for name, others in _SPELLINGS.items() for spelt in (name, *others.split())}
+
+
+def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> set[str]:
+    """Return the types that a schema allows; a name that is none of JSON Schema's nor usual for one is a string."""
     declared = schema.get("type")
-    if isinstance(declared, str):
-        return {declared}
-    if isinstance(declared, list):
-        return {str(item) for item in declared}
+    if declared is not None:
+        names = {str(name).lower() for name in (declared if isinstance(declared, list) else [declared])}
+        return set() if "any" in names else {_NAMES.get(name, "string") for name in names}
+    if depth > 8:
+        return set()
     found: set[str] = set()
-    for part in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+    target = _resolved(schema.get("$ref"), root)
+    for part in (target, *schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
         if isinstance(part, Mapping):
-            found |= _types(part)
-    if not found and isinstance(schema.get("enum"), list) and all(isinstance(item, str) for item in schema["enum"]):
+            found |= _types(part, root, depth + 1)
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if not found and isinstance(values, list) and all(isinstance(item, str) for item in values):
         return {"string"}
+    return found
+
+
+def _resolved(reference: Any, root: Mapping[str, Any]) -> Any:
+    """Return what a reference such as ``#/$defs/City`` refers to."""
+    found: Any = root if isinstance(reference, str) and reference.startswith("#/") else None
+    for step in str(reference)[2:].split("/"):
+        found = found.get(step) if isinstance(found, Mapping) else None
     return found

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any, Protocol
 
 from sfusion_tools.base_tool import BaseTool
@@ -62,6 +63,8 @@ class RolloutDriver:
         self._parse = parse
         self._sampling = dict(sampling_params or {})
         self._interaction = interaction
+        takes = signature(engine.async_generate).parameters
+        self._takes_rid = "rid" in takes or any(one.kind is Parameter.VAR_KEYWORD for one in takes.values())
 
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
         """Run one request to its end. Failures are recorded in it; only what is not an Exception is raised."""
@@ -131,8 +134,11 @@ class RolloutDriver:
         asked, left = params.get("max_new_tokens"), request.tokens_left
         bounds = [bound for bound in (asked, left) if bound is not None]
         params["max_new_tokens"] = min(bounds) if bounds else None
+        if request.sampling_seed is not None:
+            params["sampling_seed"] = request.sampling_seed
+        named: dict[str, Any] = {"rid": request.request_id} if self._takes_rid else {}
         try:
-            answer = await self._engine.async_generate(input_ids=request.input_ids, sampling_params=params)
+            answer = await self._engine.async_generate(input_ids=request.input_ids, sampling_params=params, **named)
             generated = read_answer(answer, request.processing_class)
         except Exception as error:
             request.fail(EndCause.ENGINE, f"{type(error).__name__}: {error}")

@@ -19,12 +19,13 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from sfusion_tools.errors import IllegalTransition
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import OUTCOMES
 from sfusion_tools.rollout.by_hand import StepsByHand
+from sfusion_tools.rollout.continuation import continuation
 from sfusion_tools.rollout.limits import RolloutLimits, truncate
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
-from sfusion_tools.rollout.tokens import TokenRows, TokenViews, continuation
+from sfusion_tools.rollout.tokens import TokenRows, TokenViews
 from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult, plan_calls
 from sfusion_tools.schemas import (
     ComparedByContent,
@@ -73,6 +74,8 @@ class RolloutMetrics(BaseModel):
     """What the tools returned as metrics, for each executed call that returned any."""
     tool_errors: int = 0
     """Executed calls whose tool raised."""
+    last_call_lost: bool = False
+    """The last executed call was lost: leave this trajectory out of the loss and of the baseline of its group."""
     shortened_responses: int = 0
     dropped_tokens: int = 0
     """Tokens that did not fit: of tool or user messages, or of an engine that generated too many."""
@@ -91,10 +94,13 @@ class RolloutMetrics(BaseModel):
 
     @property
     def infrastructure_failures(self) -> int:
-        """Calls whose result says nothing about the model; if there are any, mask this trajectory's reward."""
-        known = {outcome.value: outcome for outcome in Outcome}
-        failed = sum(n for name, n in self.outcomes.items() if name in known and known[name].is_infrastructure)
-        return failed + self.tool_errors
+        """Calls whose result says nothing about the model."""
+        return sum(n for name, n in self.outcomes.items() if _is_lost(name)) + self.tool_errors
+
+
+def _is_lost(outcome: Any) -> bool:
+    known = OUTCOMES.get(outcome) if isinstance(outcome, str) else None
+    return known is not None and known.is_infrastructure
 
 
 class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
@@ -108,6 +114,11 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     request_id: str = Field(default_factory=lambda: uuid4().hex)
     batch_data_id: int = 0
     rollout_offset: int = 0
+    """Its place among the siblings of its group."""
+    group_id: str | None = None
+    """The prompt that it shares with its siblings; verl's ``uid``."""
+    sampling_seed: int | None = None
+    """Passed to the engine with each turn, so that siblings differ and a rollout can be repeated."""
     state: State = State.PENDING
     messages: list[Message] = Field(min_length=1)
     tool_schemas: list[OpenAIFunctionToolSchema] = Field(default_factory=list)
@@ -258,6 +269,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self.metrics.executed += 1
             self.metrics.tool_errors += int(result.raised)
             self.metrics.add_call(result.metrics)
+            self.metrics.last_call_lost = result.raised or _is_lost(result.metrics.get("outcome"))
             self.tool_rewards[call.name].append(result.reward)
             answers.append(self._tool_message(call, result.response.text or ""))
         self._planned = []
@@ -334,12 +346,16 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
 
     def _add_messages(self, messages: list[Message], *, next_turn: bool = True) -> None:
         """Append tool or user messages and, if there is one, the generation prompt of the next assistant turn."""
+        roles = [message.role for message in self.messages]
+        turns = roles[::-1].index("assistant") + 1 if "assistant" in roles else 0
+        history = self.template_messages[: len(roles) - turns]
         self.messages += messages
         self._rows.append(
             continuation(
                 self.processing_class,
                 [message.model_dump(exclude_none=True) for message in messages],
                 tools=self.tool_schemas,
+                history=history,
                 last=self._rows.ids[-1] if self._rows.ids else None,
                 add_generation_prompt=next_turn,
             ),

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from sfusion_tools.formats import Parsed, ParsedCall, Problem, get_format
+from sfusion_tools.errors import FormatError
+from sfusion_tools.formats import Parsed, ParsedCall, Problem, format_for, get_format
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.rollout.tokens import call_id
+from sfusion_tools.rollout.continuation import call_id
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
+from sfusion_tools.tokenizers import Tokenizer
 
 _THINK = "<think>"
 # Kinds of problems that, in a turn without calls, suggest that the model meant to make one.
@@ -111,9 +113,15 @@ class ToolResult:
         return self.metrics.get("outcome") == Outcome.BAD_ARGUMENTS
 
 
-def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
-    """Return the parser of the format of this name; ``in_think`` if the prompt ends inside the thinking."""
-    form = get_format(name)
+def format_parser(name: str | None = None, *, in_think: bool = False, tokenizer: Tokenizer | None = None) -> TurnParser:
+    """Return the parser of a format, by default of that which the tokenizer's chat template stands for.
+
+    ``in_think`` if the prompt ends inside the thinking.
+    """
+    form = get_format(name) if name else format_for(template=getattr(tokenizer, "chat_template", None))
+    if form is None:
+        raise FormatError("the tool-call format cannot be told from the chat template; name it")
+    think = form.parser.think_marks[0] if form.parser.think_marks else _THINK
 
     def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
         if not tools:
@@ -122,7 +130,7 @@ def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
         parsed = form.parse(text, shown, in_think=in_think)
         if any(problem.kind == "unclosed_think" for problem in parsed.problems):
             # A call at the end of thinking that is never closed was meant as a call; engines agree.
-            before, mark, thinking = text.rpartition(_THINK)
+            before, mark, thinking = text.rpartition(think)
             repaired = form.parse(before + thinking, shown)
             if repaired.calls:
                 return _turn(before + mark + repaired.content.removeprefix(before), repaired, ("unclosed_think",))

@@ -51,9 +51,10 @@ class CallLog:
             log.dropped += 1
             return
         log.room -= size
-        log.queue.append((_line, time.time(), result.seconds, result.call_id, result.outcome, attempts, more))
+        ids = result.call_id, result.trajectory, result.group
+        log.queue.append((_line, time.time(), result.seconds, ids, result.outcome, attempts, more))
 
-    def malformed(self, call: str, error: BadArguments) -> None:
+    def malformed(self, call: CallResult, error: BadArguments) -> None:
         """Write a call whose arguments could not be used. Only the message quotes them."""
         more = f',"problem":{quoted(error.problem)}'
         if self._code:
@@ -62,12 +63,13 @@ class CallLog:
 
     def refused(self, result: CallResult, program: Program) -> None:
         """Write a call that the guard did not let through."""
-        self._not_made(result.call_id, result.outcome, ',"refused":"guard"' + self._included(result, program))
+        self._not_made(result, result.outcome, ',"refused":"guard"' + self._included(result, program))
 
-    def _not_made(self, call: str, outcome: Outcome, more: str) -> None:
+    def _not_made(self, call: CallResult, outcome: Outcome, more: str) -> None:
         log = self._log.of(runtime.scope())
         if log is not None:
-            log.add((_line, time.time(), 0.0, call, outcome, (), more), LINE + len(more))
+            ids = call.call_id, call.trajectory, call.group
+            log.add((_line, time.time(), 0.0, ids, outcome, (), more), LINE + len(more))
 
     def _included(self, result: CallResult, program: Program) -> str:
         more = f',"language":{quoted(program.language)},"code":{_text(program.code)}' if self._code else ""
@@ -81,8 +83,8 @@ class CallLog:
 
 
 def _line(worker: str, facts: Facts) -> bytes:
-    _, ended, seconds, call, outcome, attempts, more = facts
-    return call_line("client", worker, call, ended - seconds, seconds, outcome, attempts, more)
+    _, ended, seconds, (call, *whose), outcome, attempts, more = facts
+    return call_line("client", worker, call, ended - seconds, seconds, outcome, attempts, more, *whose)
 
 
 def _no_loop() -> None:

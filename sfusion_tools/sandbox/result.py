@@ -40,6 +40,9 @@ class CallResult:
     """The limit for the whole call in seconds, if there was no time left for what comes next."""
     problem: str | None = None
     """What was wrong with arguments that could not be used, without quoting them."""
+    trajectory: str | None = None
+    """The trajectory that made the call, and the group of its siblings, as far as the caller names them."""
+    group: str | None = None
 
     @property
     def possible_executions(self) -> int:
@@ -57,6 +60,8 @@ class CallResult:
             outcomes.append(attempt.kind)
         return {
             "call_id": self.call_id,
+            "trajectory": self.trajectory,
+            "group": self.group,
             "outcome": self.outcome._value_,  # unlike `value`, not a function of Python
             "infrastructure": self.outcome.is_infrastructure,
             "message": self.message,

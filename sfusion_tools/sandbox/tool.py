@@ -41,7 +41,7 @@ CODE_INTERPRETER = text_tool("code_interpreter", "A tool for executing code.", "
 class _Instance(dict[str, Any]):
     """A trajectory, with the keys that subclasses of verl's tool use, and its last call."""
 
-    __slots__ = ("number", "outcome", "stdout")
+    __slots__ = ("group", "number", "outcome", "stdout")
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         super().__init__(known)
@@ -49,6 +49,7 @@ class _Instance(dict[str, Any]):
         self.outcome: Outcome | None = None
         """None until the call has ended."""
         self.stdout = ""
+        self.group: str | None = None
 
     @classmethod
     def of(cls, ground_truth: str | None) -> _Instance:
@@ -149,6 +150,15 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         # Only the configuration is pickled: connections and trajectories stay in this process.
         return type(self), (self.config, self.tool_schema)
 
+    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+        """Begin a trajectory; ``group_id``, given as ``ground_truth`` is, names the siblings of its prompt."""
+        made = await super().create(instance_id, **kwargs)
+        nested = kwargs.get("create_kwargs")
+        group = {**kwargs, **(nested if isinstance(nested, dict) else {})}.get("group_id")
+        if group is not None:
+            self._instance_dict[made[0]].group = str(group)
+        return made
+
     async def execute(
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
@@ -182,18 +192,17 @@ class SandboxFusionTool(TrajectoryTool[_Instance]):
         if type(instance) is dict:  # made by a subclass
             instance = self._instance_dict[instance_id] = _Instance(instance)
         number = instance.begin() if instance is not None else 0
-        trajectory = None
-        if self.settings.tracing:
-            caller = calling.get()
-            data = caller.agent_data if agent_data is None and caller is not None else agent_data
-            trajectory = getattr(data, "request_id", instance_id)
-        result = await self.runner.call(parameters, call_id=call_id, trajectory=trajectory)
+        if (caller := calling.get()) is not None and agent_data is None:
+            agent_data = caller.agent_data
+        # verl makes an instance for each call; its agent data name the trajectory.
+        trajectory = getattr(agent_data, "request_id", instance_id)
+        group = None if instance is None else instance.group
+        result = await self.runner.call(parameters, call_id=call_id, trajectory=trajectory, group=group)
         if instance is not None:
             instance.end(number, result)
         metrics = result.metrics()
-        if (caller := calling.get()) is not None:
+        if caller is not None:
             caller.metrics = metrics
-            agent_data = caller.agent_data if agent_data is None else agent_data
         if agent_data is not None:
             count_call(agent_data, metrics)
         return ToolResponse(text=result.text), metrics
@@ -236,7 +245,7 @@ def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:
     if not isinstance(extras, dict):
         return  # set by someone else first
     lists: dict[str, list[Any]] = {name: [] for name in ("outcomes", *MEASURED)}
-    counts = extras.setdefault(KEY, {"calls": 0, "infrastructure": 0, **lists})
+    counts = extras.setdefault(KEY, {"trajectory": metrics.get("trajectory"), "calls": 0, "infrastructure": 0, **lists})
     counts["calls"] += 1
     counts["infrastructure"] += metrics["infrastructure"]
     counts["outcomes"].append(metrics["outcome"])

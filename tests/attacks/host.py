@@ -6,23 +6,31 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import replace
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds
 from sfusion.fakes.sandbox.protocol import RunCode, RunJupyter
 
-BOUNDS = ResourceBounds(processes=32, tasks=64, memory=128 * 2**20, shared_memory=96 * 2**20)
+BOUNDS = ResourceBounds(tasks=64, memory=128 * 2**20, shared_memory=96 * 2**20)
+WITHOUT_CGROUP = replace(BOUNDS, memory=2**30)
+"""Stacks of threads count as memory of a process there, though hardly any of it is used."""
 
 
-async def main(namespaces: bool | None, env: dict[str, str]) -> None:
+async def main(options: dict[str, bool | None], env: dict[str, str]) -> None:
+    served = await asyncio.start_server(lambda *_: None, "127.0.0.1")
     env |= {
+        "PORT": str(served.sockets[0].getsockname()[1]),
         "SERVER": str(os.getpid()),
         "SERVER_UID": str(os.getuid()),
-        "PROCESSES": str(BOUNDS.processes),
+        "TASKS": str(BOUNDS.tasks),
         "MEMORY": str(BOUNDS.memory),
     }
-    executor = PythonExecutor(namespaces=namespaces, bounds=BOUNDS, env=env)
+    executor = PythonExecutor(
+        bounds=BOUNDS if options.get("control_groups", True) else WITHOUT_CGROUP, env=env, **options
+    )
     try:
-        print(json.dumps(str(await executor.confinement())), flush=True)
+        found = await executor.confinement()
+        print(json.dumps([found.level, str(found)]), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
             print(json.dumps(await answer(executor, *json.loads(line))), flush=True)
     finally:

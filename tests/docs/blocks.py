@@ -1,7 +1,7 @@
-"""Reads the fenced blocks of a Markdown page and the hidden comments before them.
+"""Reads the fenced blocks of a Markdown page and the comments before them.
 
 ``<!-- snippet: not run: REASON -->`` excludes the block that follows. ``<!-- snippet: file NAME -->`` saves the block
-as a file for the commands of the page; if text follows the name, that text is the file.
+as a file for the commands of the page; the reader sees it, perhaps folded (``<details>``).
 ``<!-- snippet: add to FILE -->`` appends the block to a file of the repository, ``add to FILE after TEXT`` inserts it
 after the first line that begins with TEXT; docs/extending.md uses these two, and runs in a copy of the repository.
 """
@@ -28,7 +28,7 @@ class Block:
     adds_to: str = ""
     """``FILE`` or ``FILE after TEXT``; empty if the block is not added to a file."""
     shows: str | None = None
-    """The expected output: the text block that directly follows a program."""
+    """The expected output: the text block that directly follows a program or commands."""
 
     @property
     def place(self) -> str:
@@ -45,18 +45,15 @@ class Page:
 
 
 def read_page(path: Path, root: Path) -> Page:
-    """Read a page; raise ValueError for an unknown ``snippet:`` comment."""
+    """Read a page; raise ValueError for an unknown ``snippet:`` comment, or one that hides a file."""
     text, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
     files: dict[str, str] = {}
     blocks: list[Block] = []
     fences = list(_FENCE.finditer(text))
     for comment in _COMMENT.finditer(text):
-        first, _, rest = comment[1].partition("\n")
-        if not first.startswith((_NOT_RUN, _FILE, _ADD)):
-            wanted = "`not run: REASON`, `file NAME` or `add to FILE`"
-            raise ValueError(f"{name}: `<!-- snippet: {first} -->` is not one of {wanted}")
-        if first.startswith(_FILE) and rest:
-            files[first.removeprefix(_FILE)] = rest + "\n"
+        if not comment[1].startswith((_NOT_RUN, _FILE, _ADD)) or "\n" in comment[1]:
+            wanted = "`not run: REASON`, `file NAME` or `add to FILE` on one line"
+            raise ValueError(f"{name}: `<!-- snippet: {comment[1]} -->` is not one of {wanted}")
     for place, fence in enumerate(fences):
         instruction = _instruction(text[fences[place - 1].end() if place else 0 : fence.start()])
         body = re.sub(rf"^{fence[1]}", "", fence[4], flags=re.MULTILINE)
@@ -74,8 +71,6 @@ def read_page(path: Path, root: Path) -> Page:
 
 
 def _instruction(between: str) -> str:
-    """The comment directly before a block, unless it contains a file itself; empty if there is none."""
+    """The comment directly before a block; empty if there is none."""
     comments = list(_COMMENT.finditer(between))
-    if not comments or between[comments[-1].end() :].strip() or "\n" in comments[-1][1]:
-        return ""
-    return comments[-1][1]
+    return "" if not comments or between[comments[-1].end() :].strip() else comments[-1][1]

@@ -54,7 +54,7 @@ def try_block(block: Block, folder: Path) -> str:
         case "ini":
             return _reads(configparser.ConfigParser().read_string, block)
         case "text":
-            # The output of the program above it, or a diagram.
+            # The output of the program or the commands above it, a file, or a diagram.
             return "" if block.text.strip() else "there is nothing in it"
         case other:
             return (
@@ -74,19 +74,10 @@ def _add(block: Block, folder: Path) -> str:
     return ""
 
 
-def commands_of(text: str) -> list[tuple[str, list[str]]]:
-    """Commands with their expected output. Without any ``$``, every line is a command without expected output."""
-    joined = text.replace("\\\n", " ")
-    lines = joined.splitlines()
-    if not any(line.startswith("$ ") for line in lines):
-        return [(line, []) for line in lines if line.strip() and not line.startswith("#")]
-    found: list[tuple[str, list[str]]] = []
-    for line in lines:
-        if line.startswith("$ "):
-            found.append((line[2:], []))
-        elif found:
-            found[-1][1].append(line)
-    return found
+def commands_of(text: str) -> list[str]:
+    """The commands of a block, one per line; a backslash continues a line."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 def differs(expected: list[str], shown: str) -> str:
@@ -140,23 +131,29 @@ def _python(block: Block, folder: Path) -> str:
 
 
 def _commands(block: Block, folder: Path) -> str:
-    for command, expected in commands_of(block.text):
-        wrong = _serve(command, expected, folder) if _SERVES.match(command) else _command(command, expected, folder)
+    """Run all commands; the text block that follows is what they print together, with or without stderr."""
+    expected = (block.shows or "").splitlines()
+    printed = ["", ""]
+    for command in commands_of(block.text):
+        if _SERVES.match(command):
+            wrong, out, both = _serve(command, expected, folder), block.shows or "", ""
+        else:
+            wrong, out, both = _command(command, folder)
         if wrong:
-            return f"$ {command}\n{wrong}"
-    return ""
+            return f"{command}\n{wrong}"
+        printed = [printed[0] + out, printed[1] + both]
+    return differs(expected, printed[0]) and differs(expected, printed[1]) if expected else ""
 
 
-def _command(command: str, expected: list[str], folder: Path) -> str:
+def _command(command: str, folder: Path) -> tuple[str, str, str]:
+    """Run a command; return what is wrong with it, its stdout, and both streams."""
     if _CHANGES.match(command):
-        return "changes the machine, or needs something real; say why it is not run"
-    code = re.search(r"  # exit code (\d+)$", command)
+        return "changes the machine, or needs something real; say why it is not run", "", ""
+    code = re.search(r"  # exit code (\d+)", command)
     done = _run(["bash", "-c", command], folder)
-    if done.returncode != (int(code[1]) if code else 0):
-        return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
-    if not expected or not differs(expected, done.stdout):
-        return ""
-    return differs(expected, done.stdout + done.stderr)
+    both = done.stdout + done.stderr
+    wrong = done.returncode != (int(code[1]) if code else 0)
+    return f"exit code {done.returncode}\n{both}" if wrong else "", done.stdout, both
 
 
 def _serve(command: str, expected: list[str], folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""The tables of docs/scenarios.md, judge.md and incidents.md, made from the models and from the bundled scenarios.
+"""The tables of docs/scenarios.md, judge.md and incidents.md, made from the code and from the bundled scenarios.
 
 ``python -m tests.docs.tables docs/scenarios.md`` updates a page; a test compares them with it.
 """
@@ -9,11 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from sfusion.harness.lab.promises import PROMISES
-from sfusion.harness.lab.scenarios.base import ScenarioPart
-from sfusion.harness.lab.scenarios.explaining import PATHS, default_text
 from sfusion.harness.lab.scenarios.library import bundled_folder, in_folder
 from sfusion.harness.lab.scenarios.reading import read_scenarios
 from sfusion.harness.trial.judging import CHECKS
@@ -21,53 +17,50 @@ from sfusion.harness.trial.judging import CHECKS
 
 def tables() -> dict[str, str]:
     """Return every table by the heading of its section."""
-    parts = {path or "The file": _fields(cls) for path, cls in PATHS.items() if issubclass(cls, ScenarioPart)}
-    return parts | {"Promises": _promises()}
+    return {"Promises": _promises(), "Reports": _incidents(), "What is judged": _checks()}
 
 
 def updated(page: str) -> str:
-    """Return the page with the first table of each of these sections replaced."""
-    for heading, table in (tables() | {"Reports that are played": _incidents(), "What is judged": _checks()}).items():
-        # The heading, lines up to the first table, and that table.
-        found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#|\|).*\n)*((?:\|.*\n)*)", page, re.MULTILINE)
+    """Return the page with the first table or list of each of these sections replaced."""
+    for heading, table in tables().items():
+        # The heading, lines up to the first table or list, and that.
+        found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#|\||- ).*\n)*((?:(?:\||- ).*\n)*)", page, re.MULTILINE)
         if found is not None:
             page = f"{page[: found.start(1)]}{table}\n{page[found.end(1) :]}"
     return page
 
 
 def _checks() -> str:
-    rows = [f"| `{name}` | {_cell(check.about)} |" for name, check in CHECKS.items()]
-    return "\n".join(["| check | what must hold |", "|---|---|", *rows])
-
-
-def _fields(cls: type[BaseModel]) -> str:
-    rows = [
-        f"| `{name}` | {_cell((field.description or '') + default_text(field))} |"
-        for name, field in cls.model_fields.items()
-        if name != "cell"
-    ]
-    return "\n".join(["| key | meaning |", "|---|---|", *rows])
+    return "\n".join(f"- `{name}`: {_cell(check.about)}" for name, check in CHECKS.items())
 
 
 def _promises() -> str:
-    rows = []
-    for name, cls in PROMISES.items():
-        given = ", ".join(f"`{key}`{default_text(field)}" for key, field in cls.model_fields.items())
-        rows.append(f"| `{name}` | {_cell(' '.join((cls.__doc__ or '').split()))} | {_cell(given)} |")
-    return "\n".join(["| promise | what must hold | parameters |", "|---|---|---|", *rows])
+    rows = [f"| `{name}` | {_first_sentence(cls.__doc__ or '').partition(': ')[0]} |" for name, cls in PROMISES.items()]
+    return "\n".join(["| promise | what must hold |", "|---|---|", *rows])
 
 
 def _incidents() -> str:
-    """Return one row for each bundled incident."""
-    scenarios = [read_scenarios(path)[0] for path in in_folder(bundled_folder())]
+    """Return one line for each bundled incident."""
     rows = []
-    for one in scenarios:
+    for one in (read_scenarios(path)[0] for path in in_folder(bundled_folder())):
         reports = ", ".join(f"[{report}]({_url(report)})" for report in one.incident)
-        promises = ", ".join(f"`{promise.name}`" for promise in one.promises)
-        cells = [f"`{one.scenario}`", reports, *(_cell(" ".join(text.split())) for text in (one.about, one.expected))]
-        rows += [f"| {' | '.join([*cells, promises])} |"] if one.incident else []
-    head = "| scenario | reports | what happened | what a good stack does | promises |"
-    return "\n".join([head, "|---|---|---|---|---|", *rows])
+        rows += [f"- `{one.scenario}`: {_in_short(one.about)} {reports}"] if one.incident else []
+    return "\n".join(rows)
+
+
+def _sentences(text: str) -> list[str]:
+    return re.split(r"(?<=\.) (?=[A-Z0-9])", _cell(" ".join(text.split())))
+
+
+def _first_sentence(text: str) -> str:
+    return _sentences(text)[0].removesuffix(".")
+
+
+def _in_short(text: str) -> str:
+    """Return the first sentence, and the second if the first is too short to say what went wrong."""
+    first, *rest = _sentences(text)
+    more = rest[:1] if len(first.split()) < 13 and not (rest and rest[0].startswith("Here")) else []
+    return " ".join([first, *more])
 
 
 def _url(report: str) -> str:

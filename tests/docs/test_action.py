@@ -38,6 +38,7 @@ def run_step(name: str, folder: Path, **inputs: str) -> tuple[int, str]:
             **os.environ,
             **variables,
             "PATH": f"{warm()}{os.pathsep}{os.environ['PATH']}",
+            "GITHUB_ACTIONS": "true",
             "GITHUB_OUTPUT": str(folder / "output"),
             "GITHUB_STEP_SUMMARY": str(folder / "job-summary"),
         },
@@ -56,6 +57,7 @@ def test_the_action_runs_scenarios_and_writes_summary_and_exit_code(tmp_path: Pa
         "Run the scenarios", tmp_path, scenarios="mine/\nbroken.yaml", arguments="--jobs 1 --seed 5", out="my runs"
     )
     assert code == 1, text
+    assert "\n::error title=broken outcomes::1 of 1 calls ended ok" in text
     assert (tmp_path / "output").read_text() == "exit-code=1\n"
     assert "2 runs: 1 broke a promise" in (tmp_path / "job-summary").read_text()
     assert "seed: 5" in (tmp_path / "my runs" / "good" / "scenario.yaml").read_text()

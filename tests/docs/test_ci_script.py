@@ -10,7 +10,7 @@ COMMAND = "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt tox
 
 
 def test_the_ci_script_runs_the_test_command_of_the_readme() -> None:
-    assert f"$ {COMMAND}\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"\n{COMMAND}\n" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"\n{COMMAND}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 

@@ -44,7 +44,7 @@ def test_every_kind_of_addition_has_a_worked_example() -> None:
     assert {title.removeprefix("Add a ").removeprefix("tool-call ") for title in EXAMPLES if "Add a" in title} == wanted
 
 
-MOST_FILES = {"fault": 2, "promise": 3, "tool-call format": 2, "doctor finding": 2, "command": 1, "scenario field": 2}
+MOST_FILES = {"fault": 2, "promise": 3, "tool-call format": 0, "doctor finding": 2, "command": 1, "scenario field": 2}
 """How many files of the product and of scenarios an addition touches; its tests and docs are beside them."""
 
 
@@ -52,7 +52,7 @@ MOST_FILES = {"fault": 2, "promise": 3, "tool-call format": 2, "doctor finding":
 def test_an_addition_touches_few_files(addition: str) -> None:
     touched = set(re.findall(r"<!-- snippet: (?:file|add to) (\S+)", EXAMPLES[f"Add a {addition}"]))
     product = {file for file in touched if file.split("/")[0] in ("fakes", "harness", "scenarios", "sfusion_tools")}
-    assert 0 < len(product) <= MOST_FILES[addition], sorted(product)
+    assert min(1, MOST_FILES[addition]) <= len(product) <= MOST_FILES[addition], sorted(product)
 
 
 def _tried(page: Page) -> list[Block]:

@@ -1,4 +1,4 @@
-"""README.md and README.zh-CN.md say the same, and what they say about other projects is so."""
+"""README.md and README.zh-CN.md say the same, and link to files that exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_both_readmes_have_the_same_commands_and_output() -> None:
     english, chinese = (read_page(path, ROOT) for path in (ENGLISH, CHINESE))
     shown = [[(block.language, block.text) for block in page.blocks] for page in (english, chinese)]
     assert shown[0] == shown[1]
-    assert len(shown[0]) > 10
+    assert len(shown[0]) >= 5
     assert english.files == chinese.files
 
 
@@ -41,22 +41,7 @@ def test_no_chinese_paragraph_is_broken_into_lines() -> None:
 
 
 @pytest.mark.parametrize("path", [ENGLISH, CHINESE], ids=lambda path: path.name)
-def test_files_and_names_in_the_readme_exist(path: Path) -> None:
+def test_files_that_the_readme_links_to_exist(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
         assert (ROOT / link).is_file(), link
-    for name in re.findall(r"^\| \[.*\| `([a-z0-9-]+)` \|$", text, re.MULTILINE):
-        assert (ROOT / "scenarios" / "incidents" / f"{name}.yaml").is_file(), name
-
-
-def test_the_numbers_of_the_readmes_are_those_of_the_pages() -> None:
-    defects = re.findall(r"^\|.*`test_", _page("verl-defects"), re.MULTILINE)
-    assert len(defects) == 14
-    played, _, _ = _page("incidents").partition("## Reports that are not played")
-    reports = set(re.findall(r"\[([\w.-]+/[\w.-]+)#(\d+)\]", played))
-    assert len(reports) > 130
-    assert len({project for project, _ in reports}) > 50
-
-
-def _page(name: str) -> str:
-    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")

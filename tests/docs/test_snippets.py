@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,9 @@ def _problem(tmp_path: Path, text: str) -> str:
         ("```python\nraise SystemExit(3)\n```\n", "exit code 3"),
         ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "expected:\n2"),
         ("```python\ndef test_it():\n    assert False\n```\n", "exit code 1"),
-        ("```console\n$ echo one\ntwo\n```\n", "expected:\ntwo"),
+        ("```console\necho one\n```\n\n```text\ntwo\n```\n", "expected:\ntwo"),
         ("```bash\nfalse\n```\n", "exit code 1"),
-        ("```console\n$ pip install nothing\n```\n", "say why it is not run"),
+        ("```console\npip install nothing\n```\n", "say why it is not run"),
         ("```yaml\n- {what: {statsu: 503}}\n```\n", "statsu"),
         ("```yaml\nscenario: x\nabout: y\nlaod: {}\n```\n", "load"),
         ("```yaml\nanything: else\n```\n", "neither fault rules"),
@@ -79,8 +80,8 @@ def test_checker_reports_a_broken_block(tmp_path: Path, text: str, problem: str)
     "text",
     [
         "```python\nprint('took 0.3 s at 127.0.0.1:4711')\n```\n\n```text\ntook 1.25 s at 127.0.0.1:80\n```\n",
-        "```console\n$ printf 'a\\nb\\nc\\n'\na\n...\nc\n$ echo one two\none …\n```\n",
-        "```console\n$ false  # exit code 1\n```\n",
+        "```console\nprintf 'a\\nb\\nc\\n'\necho one two\n```\n\n```text\na\n...\nc\none …\n```\n",
+        "```console\nfalse  # exit code 1: why\n```\n",
         "```yaml\nevents: [{at: 5s, kill: worker-1}]\n```\n",
     ],
 )
@@ -91,20 +92,21 @@ def test_checker_ignores_ports_and_times(tmp_path: Path, text: str) -> None:
 def test_snippet_comments_are_parsed(tmp_path: Path) -> None:
     page = _page(
         tmp_path,
-        "<!-- snippet: file a.txt\nhidden\n-->\n<!-- snippet: file b.py -->\n```python\npass\n```\n"
+        "<details markdown>\n\n<!-- snippet: file b.py -->\n```python\npass\n```\n</details>\n"
         "<!-- snippet: not run: needs a real container -->\n\n```bash\nexit 3\n```\n\ntext\n\n```bash\ntrue\n```\n",
     )
-    assert page.files == {"a.txt": "hidden\n", "b.py": "pass\n"}
+    assert page.files == {"b.py": "pass\n"}
     assert [block.not_run for block in page.blocks] == ["", "needs a real container", ""]
     assert page.blocks[1] == Block("page.md", 10, "bash", "exit 3\n", "needs a real container")
 
 
-def test_misspelt_snippet_comment_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is not one of `not run: REASON`, `file NAME` or `add to FILE`"):
-        _page(tmp_path, "<!-- snippet: skip -->\n```bash\ntrue\n```\n")
+@pytest.mark.parametrize("comment", ["skip", "file hidden.txt\ncontent\n"])
+def test_a_comment_that_is_misspelt_or_hides_a_file_is_refused(tmp_path: Path, comment: str) -> None:
+    with pytest.raises(ValueError, match="is not one of `not run: REASON`, `file NAME` or `add to FILE` on one line"):
+        _page(tmp_path, f"<!-- snippet: {comment} -->\n```bash\ntrue\n```\n")
 
 
-def test_dollar_lines_are_commands_and_the_rest_is_output() -> None:
-    assert commands_of("$ a \\\n  b\nout\n$ c\n") == [("a    b", ["out"]), ("c", [])]
-    assert commands_of("a\n# why\nb\n") == [("a", []), ("b", [])]
+def test_every_line_is_a_command_that_can_be_copied() -> None:
+    assert commands_of("a \\\n  b\n# why\nc\n") == ["a    b", "c"]
     assert differs(["x"], "y")
+    assert not [block.place for page in PAGES for block in page.blocks if re.search(r"^\$ ", block.text, re.MULTILINE)]

@@ -48,6 +48,14 @@ def test_tables_in_a_build_log_are_aligned_and_never_wrapped() -> None:
     assert head == f"        {'name':<300}  calls"
 
 
+def test_a_table_that_is_wider_than_columns_is_wrapped_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = io.StringIO()
+    ProgressReporter(out, 0, "").table([("held", "x" * 60, "7")], ("", "name", "calls"))
+    assert max(map(len, out.getvalue().splitlines())) <= 40
+    assert out.getvalue().count("x") == 60
+
+
 def test_wide_characters_take_two_columns_of_a_table() -> None:
     out = io.StringIO()
     ProgressReporter(out, 0, "").table([("运行了", "7"), ("held", "8")])

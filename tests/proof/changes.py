@@ -16,6 +16,8 @@ from sfusion_tools import runner as runner_module
 from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver
+from sfusion_tools.rollout import request as request_module
+from sfusion_tools.sandbox import CallResult
 from sfusion_tools.sandbox import client as client_module
 from sfusion_tools.sandbox import public_transport as transport_module
 from sfusion_tools.sandbox import retry as retry_module
@@ -27,6 +29,7 @@ from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy
 from sfusion_tools.sandbox.text import model_text
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from tests.own_bugs.bugs import BUGS
+from tests.proof.mistakes.learning import LEARNED
 
 Replace = Callable[[Any, str, Any], None]
 """Replaces an attribute of a class or module until the change is taken back."""
@@ -403,3 +406,56 @@ def loses_a_mask(replace: Replace) -> None:
     """The loss mask is one token short."""
     real: Any = AsyncRolloutRequest.loss_mask
     replace(AsyncRolloutRequest, "loss_mask", property(lambda self: real.fget(self)[:-1]))
+
+
+# -- what training learns --
+
+
+def _stated(replace: Replace, outcome: Outcome) -> None:
+    """State another outcome for lost calls."""
+    real = CallResult.metrics
+
+    def metrics(self: CallResult) -> dict[str, Any]:
+        found = real(self)
+        return {**found, "outcome": outcome.value, "infrastructure": False} if found["infrastructure"] else found
+
+    replace(CallResult, "metrics", metrics)
+
+
+_MISSTATED = ("text_is_truthful",)
+
+
+@change("tool_use_kept", "outage-trained-as-zeros", also=LEARNED)
+def forgets_lost_calls(replace: Replace) -> None:
+    """A trajectory does not know that its last call was lost."""
+    replace(request_module, "_is_lost", lambda outcome: False)
+
+
+@change("several_calls_kept", "outage-trained-as-zeros", also=(*LEARNED, *_MISSTATED))
+def states_lost_calls_ok(replace: Replace) -> None:
+    """A lost call is stated as ok."""
+    _stated(replace, Outcome.OK)
+
+
+@change("tool_use_recovers", "outage-trained-as-zeros", also=(*LEARNED, *_MISSTATED))
+def blames_the_program(replace: Replace) -> None:
+    """A lost call is stated as a failure of the program."""
+    _stated(replace, Outcome.PROGRAM_ERROR)
+
+
+@change("push_has_the_twins_sign", "outage-trained-as-zeros", also=LEARNED)
+def blames_the_model(replace: Replace) -> None:
+    """A lost call is stated as one with wrong arguments."""
+    _stated(replace, Outcome.BAD_ARGUMENTS)
+
+
+@change("no_gradient_from_lost_samples", "dead-server-read-as-failing-code", also=_MISSTATED)
+def blames_the_program_for_a_lost_body(replace: Replace) -> None:
+    """An answer that cannot be read is stated as a failure of the program."""
+    _stated(replace, Outcome.PROGRAM_ERROR)
+
+
+@change("no_signal_only_through_losses", "masked-but-in-the-baseline", also=("no_gradient_from_lost_samples",))
+def forgets_lost_calls_in_the_baseline(replace: Replace) -> None:
+    """A trajectory whose last call was lost counts in the baseline of its group."""
+    replace(request_module, "_is_lost", lambda outcome: False)

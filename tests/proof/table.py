@@ -54,30 +54,12 @@ def page(text: str, proof: Proof) -> str:
 
 
 def _markdown(proof: Proof) -> str:
-    peers, ours = (
-        [(f"`{row.name}`", row.about, f"`{row.promise}`", *_marked(row)) for row in rows]
-        for rows in (proof.mistakes, proof.changes)
-    )
+    green = ", ".join(f"`{row.name}` {counted(row.cells, 'cell')}" for row in proof.right)
     by_promise = [(f"`{name}`", *(_names(rows, name) for rows in (proof.mistakes, proof.changes))) for name in PROMISES]
-    right = [(f"`{row.name}`", row.about, str(row.cells), str(len(row.held))) for row in proof.right]
     played = {one.name for one in in_cells()}
-    others = [(f"`{name}`", one.about) for name, one in MISTAKES.items() if name not in played]
-    tail = ("breaks too", "held", "played in")
-    return "\n".join(
-        [
-            "### What must be green\n",
-            *_rows(("", "what it is", "cells", "promises held"), right),
-            "\n### Mistakes of other tools\n",
-            *_rows(("mistake", "what it does", "caught by", *tail), peers),
-            "\n### Mistakes of other tools that the trial catches\n",
-            *_rows(("mistake", "what it does"), others),
-            "\n### Changes to our own stack\n",
-            *_rows(("change", "what it does", "caught by", *tail), ours),
-            "\n### What can break each promise\n",
-            *_rows(("promise", "mistakes of other tools", "changes to our own stack"), by_promise),
-            "",
-        ]
-    )
+    others = counted(sum(name not in played for name in MISTAKES), "further mistake")
+    head = ("promise", "mistakes of other tools", "changes to our own stack")
+    return "\n".join([f"Green: {green}.\n", *_rows(head, by_promise), f"\nThe trial catches {others}.\n"])
 
 
 def _names(rows: Iterable[Row], promise: str) -> str:
@@ -86,15 +68,6 @@ def _names(rows: Iterable[Row], promise: str) -> str:
         return ", ".join(f"`{name}`" for name in found)
     cls = PROMISES[promise]
     return "not applicable" if cls.of_permits else "(is about the rollout)" if cls.of_rollouts else "**none**"
-
-
-def _marked(row: Row) -> tuple[str, str, str]:
-    too, held, shown = _rest(row)
-    return ", ".join(map(_code, filter(None, too.split(", ")))), held, ", ".join(map(_code, shown.split(", ")))
-
-
-def _code(name: str) -> str:
-    return name if " " in name or not name else f"`{name}`"
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

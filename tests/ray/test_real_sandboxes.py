@@ -138,7 +138,7 @@ def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no
             f"scenario: {name}\nabout: a few calls\nworlds: [ray]\ntools: {{default_timeout: 900}}\nload: {load}\n"
             "promises: [every_call_ends_once, {outcomes: {ok: all}}]\n"
         )
-    options = ["small.yaml", "long.yaml", "--sandbox", addresses[0], "--out", "runs"]
+    options = ["small.yaml", "long.yaml", "--sandbox", addresses[0], "--out", "runs", "-v"]
     command = [warm("python"), "-c", COMMAND, "run", *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as run:

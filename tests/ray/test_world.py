@@ -491,7 +491,7 @@ def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path:
             f"scenario: {name}\nabout: on a cluster that is there\nworlds: [ray]\n"
             f"load: {{calls: 4, concurrency: 2}}\npromises: [{promises}]\n"
         )
-    ended = sfusion(*map(str, files), "--ray-address", place.address)
+    ended = sfusion(*map(str, files), "--ray-address", place.address, "-v")
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "[1/2] held    good" in ended.stdout
     assert "[2/2] broken  bad" in ended.stdout

@@ -46,8 +46,8 @@ def judged(name: str, place: RayCluster, folder: Path) -> RunResult:
     [
         pytest.param("single-node", {"connections_reused": "; 0 of "}, id="not accused where it is right"),
         pytest.param("limiter-switched-off", {"tool_never_raises": "AttributeError"}, id="a"),
-        pytest.param("null-stdout", {"text_is_truthful": "message is empty"}, id="b"),
-        pytest.param("crash-and-restart", {"text_is_truthful": "no stdout here", "outcomes": "infrastructure"}, id="g"),
+        pytest.param("null-stdout", {"stderr_shown": "the tool message is ''"}, id="b"),
+        pytest.param("crash-and-restart", {"outcomes": "infrastructure"}, id="g"),
         pytest.param("cancel-storm", {"every_call_ends_once": "after it had ended"}, id="j"),
     ],
 )

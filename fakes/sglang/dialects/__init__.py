@@ -1,10 +1,10 @@
-"""One module per model family, named like the one in ``sfusion_tools.formats.families``, with its ``DIALECTS``."""
+"""One module per model family, with the ``DIALECTS`` of its formats."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,11 +39,11 @@ class Dialect:
 @functools.cache
 def dialect_of(form: str) -> Dialect:
     """Return the dialect of a format, by any of the format's names."""
-    found = get_format(form)
-    module = f"{__name__}.{type(found).__module__.rpartition('.')[2]}"
-    if importlib.util.find_spec(module) is not None:
-        declared: tuple[Dialect, ...] = importlib.import_module(module).DIALECTS
-        for dialect in declared:
-            if dialect.form == found.name:
-                return dialect
-    return Dialect(found.name)
+    name = get_format(form).name
+    return _dialects().get(name) or Dialect(name)
+
+
+@functools.cache
+def _dialects() -> dict[str, Dialect]:
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    return {dialect.form: dialect for module in modules for dialect in module.DIALECTS}

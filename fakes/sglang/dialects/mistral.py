@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialects import Dialect
-from sfusion.fakes.sglang.malformed_kinds import expecting
 from sfusion.fakes.sglang.quirk_json import Grammar, JsonQuirkStream
 from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects
 
@@ -97,15 +96,4 @@ class MistralQuirkStream(JsonQuirkStream):
         return Extract(before + rest.content, pieces + rest.pieces)
 
 
-DIALECTS = (
-    Dialect(
-        "mistral",
-        parse=_parse,
-        stream=MistralQuirkStream,
-        malformed={
-            "two_objects": expecting("two_objects", ("repaired", "bad_separator")),
-            "doubled_payload": expecting("doubled_payload", ("refused", "doubled_payload")),
-            "truncated": expecting("truncated", ("refused", "truncated"), ("repaired", "missing_close")),
-        },
-    ),
-)
+DIALECTS = (Dialect("mistral", parse=_parse, stream=MistralQuirkStream),)

@@ -1,7 +1,7 @@
 """``sfusion replay``: run recorded runs again and compare the journals.
 
-Exit code 0 if every journal is the same and every promise held, 1 if not, 2 if a file is damaged or not trusted, 3
-if something outside is missing.
+Exit code 0 if every journal is the same, every promise held and no file was changed since, 1 if not, 2 if a file is
+damaged or not trusted, 3 if something outside is missing.
 
 Example: sfusion replay runs/throttled-gateway
 """
@@ -19,9 +19,10 @@ from sfusion.harness.commandline.options import Schedule, Trust
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import first_difference, is_reordered
 from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
-from sfusion.harness.lab.runs.directory import SCENARIO
+from sfusion.harness.lab.runs.directory import SCENARIO, edited_line
 from sfusion.harness.lab.scenarios.library import JOURNAL
 from sfusion.harness.lab.scenarios.parts import read_schedule
+from sfusion.harness.terminal import printable
 
 
 @command
@@ -34,6 +35,9 @@ def replay(
     other = None if schedule is None else read_schedule(schedule)
     for folder in [one for run in runs for one in _folders(run)]:
         task, recorded, _ = read_run(folder)
+        if line := edited_line(folder):
+            codes.add(1)
+            _say(line)
         task = replace(task, trusted=trust)
         if real := recorded.header.get("sandboxes"):
             raise BadOption(
@@ -46,27 +50,32 @@ def replay(
         result = run_one(task)
         codes.add(result.exit_code)
         if result.error:
-            typer.echo(f"{task.name}: {result.error}")
+            _say(f"{task.name}: {result.error}")
             continue
         found = first_difference(recorded, result.journal)
         if other is not None:
-            typer.echo(f"{task.name}: with schedule {schedule}: {result.state}")
+            _say(f"{task.name}: with schedule {schedule}: {result.state}")
         elif found is None:
-            typer.echo(f"{task.name}: the same journal ({result.digest}), {result.state}")
+            _say(f"{task.name}: the same journal ({result.digest}), {result.state}")
         elif task.world != "sim":
             text = f"world {task.world} is not deterministic, so journals are not compared; this run: {result.state}"
-            typer.echo(f"{task.name}: {text}")
+            _say(f"{task.name}: {text}")
         else:
             codes.add(1)
-            typer.echo(f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n  now  {found[2]}")
+            _say(f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n  now  {found[2]}")
             if is_reordered(recorded, result.journal):
-                typer.echo("  all events are the same; some of one instant come in another order")
+                _say("  all events are the same; some of one instant come in another order")
             if recorded.header.get("sfusion") != result.journal.header["sfusion"]:
-                typer.echo(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
+                _say(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
         for verdict in result.verdicts:
             if verdict.failed:
-                typer.echo(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
+                _say(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
     return 1 if 1 in codes else max(codes)
+
+
+def _say(text: str) -> None:
+    """Print what may quote a stranger's file."""
+    typer.echo(printable(text, keep="\n"))
 
 
 def _folders(run: Path) -> list[Path]:

@@ -47,6 +47,7 @@ from sfusion.harness.lab.scenarios.parts import read_schedule
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
+from sfusion.harness.reports.summaries import github_annotations
 from sfusion.harness.studies.history.store import DEFAULT_LIMIT, current_commit, written_with_history
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
@@ -67,6 +68,9 @@ class RunOptions:
     twice: Annotated[bool, option("Run everything twice and compare the journals.")] = False
     tools: Tools = None
     trust: Trust = False
+    verbose: Annotated[
+        bool, option("Print a line for every run, not only for those that did not hold.", names="-v")
+    ] = False
     world: Annotated[
         str | None,
         option(
@@ -161,7 +165,7 @@ def run(options: RunOptions) -> int:
     with (
         _player(options, world, tasks, targets) as player,
         open_workers(jobs, options.on, None if world == "ray" else options.ray_address) as workers,
-        RunReporter(text_stream(reports.json), len(tasks)) as shown,
+        RunReporter(text_stream(reports.json), len(tasks), verbose=options.verbose) as shown,
     ):
         try:
             for result in run_all(tasks, twice=options.twice, player=player, workers=workers):
@@ -175,6 +179,8 @@ def run(options: RunOptions) -> int:
             raise KeyboardInterrupt(_kept(len(runs), len(tasks), reports)) from None
         shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
     reports.write(runs)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        text_stream(reports.json).write(github_annotations(runs))
     return 1 if 1 in codes else max(codes)
 
 

@@ -54,6 +54,8 @@ class Promise(BaseModel):
     """The parameter that a single value in place of a mapping stands for."""
     of_rollouts: ClassVar[bool] = False
     """Can only be judged when the scenario runs rollouts."""
+    of_training: ClassVar[bool] = False
+    """Can only be judged when the scenario runs a training."""
     of_permits: ClassVar[bool] = False
     """Is about our limiter, so it does not apply to a tool without it."""
     implied: ClassVar[bool] = True

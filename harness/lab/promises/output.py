@@ -74,7 +74,7 @@ _CUTS = ("cut_silently", "cut_unnumbered", "cut_untrue", "changed")
 
 
 class StderrShown(Promise):
-    """What a program that fails, or a compiler, writes to stderr reaches the model, also beside a long stdout."""
+    """The stderr of a failed program or compiler reaches the model, also beside a long stdout."""
 
     sentences: ClassVar = {
         "not_shown": "call {call} wrote {wrote!r} to stderr, but the tool message is {text!r}",

@@ -20,9 +20,10 @@ _OVER = {
 
 
 class RecoversWithin(Promise):
-    """After a disturbance (crash, wedge, pause, death of a worker or limiter) has ended, a request sent from then on
-    gives a caller the result of its program within this time. Fault rules count as disturbances too: the last strike
-    is taken as the end.
+    """Within this time after a disturbance has ended, a request sent since then returns the result of its program.
+
+    Disturbances are a crash, wedge, pause, the death of a worker or limiter, and fault rules, which end with their last
+    strike.
     """
 
     implied: ClassVar[bool] = False

@@ -160,9 +160,9 @@ def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
 
 
 class NoPermitWhileBackingOff(Promise):
-    """A call that was refused and waits before its next attempt holds no permit for longer than `at_most`, since others
-    could use it. For other tools: while calls wait to be sent again and fewer than the tool's limit are in flight,
-    those that were never sent do not wait longer than `at_most`."""
+    """A call that backs off holds no permit for longer than `at_most`: others could use it. For other tools: while
+    calls wait to be sent again and fewer than the tool's limit are in flight, those that were never sent do not wait
+    longer than `at_most`."""
 
     exact: ClassVar[bool] = True
     needs = "ending"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -36,10 +37,39 @@ def write_run(result: RunResult, out: Path) -> Path:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise CannotWrite(f"{folder} cannot be written: {error.strerror or error}") from error
-    write_file(folder / SCENARIO, scenario_text(result.task.scenario))
+    scenario, data = scenario_text(result.task.scenario), verdict_data(result)
+    write_file(folder / SCENARIO, scenario)
     result.journal.write(folder / JOURNAL)
-    write_file(folder / VERDICT, json.dumps(verdict_data(result), indent=2) + "\n")
+    digests = {SCENARIO: _digest(scenario), VERDICT: _digest(json.dumps(data))}
+    write_file(folder / VERDICT, json.dumps({**data, "digests": digests}, indent=2) + "\n")
     return folder
+
+
+def edited_files(folder: Path) -> list[str]:
+    """Return the files of a run that are not as the run wrote them: edited, or cut short."""
+    if not (folder / VERDICT).is_file():
+        return []
+    data = _read_verdict(folder / VERDICT)
+    recorded = {JOURNAL: data.get("journal_digest"), **(data.pop("digests", None) or {})}
+    found = {VERDICT: _digest(json.dumps(data))}
+    for name in (JOURNAL, SCENARIO):
+        with (folder / name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, _hash).hexdigest()
+    return [name for name, digest in found.items() if recorded.get(name, digest) != digest]
+
+
+def edited_line(folder: Path) -> str:
+    """Name those files in a sentence; empty if there are none."""
+    names = edited_files(folder)
+    return f"{folder}: changed or cut short after the run wrote it: {', '.join(names)}" if names else ""
+
+
+def _hash() -> Any:
+    return hashlib.blake2b(digest_size=16)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def verdict_data(result: RunResult) -> dict[str, Any]:
@@ -86,10 +116,17 @@ def _read_verdicts(path: Path) -> list[Verdict]:
     if not path.is_file():
         return []
     try:
+        return [Verdict.from_dict(one) for one in _read_verdict(path)["verdicts"]]
+    except ValueError as error:
+        raise JournalError(f"{path}: {error}; this is not a verdict, or not a whole one") from None
+
+
+def _read_verdict(path: Path) -> dict[str, Any]:
+    try:
         data = parse_json(read_bounded(path, _LARGEST_VERDICT), str(path))
         if not isinstance(data, dict) or not isinstance(data.get("verdicts"), list):
             raise ValueError("expected a mapping with a list `verdicts`")
-        return [Verdict.from_dict(one) for one in data["verdicts"]]
+        return data
     except InputError as error:
         raise JournalError(f"{error}; this is not a verdict, or not a whole one") from None
     except ValueError as error:

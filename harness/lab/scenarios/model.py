@@ -32,6 +32,7 @@ from sfusion.harness.lab.scenarios.tools import (
     secrets_in,
     simpler_tools,
 )
+from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion_tools.errors import near
 from sfusion_tools.marked_yaml import Path_
 
@@ -109,6 +110,9 @@ class Scenario(ScenarioPart):
     rollouts: Annotated[RolloutPart | None, Drawn(how=_instead_of_a_load)] = Field(
         None, description="multi-turn rollouts with the fake engine, instead of a load"
     )
+    training: Annotated[TrainingPart | None, NotHunted("a training takes too long for a hunt")] = Field(
+        None, description="a toy training through rollouts (sim only), instead of a load; see `sfusion train`"
+    )
     schedule: Annotated[SchedulePart | None, Drawn(when="schedule")] = Field(
         None, description="order of what is ready at the same time (sim only); default: first in, first out"
     )
@@ -158,13 +162,16 @@ class Scenario(ScenarioPart):
 
     @model_validator(mode="after")
     def _possible(self) -> Scenario:
-        if (self.load is None) == (self.rollouts is None):
-            how, where = ("not both", ["rollouts"]) if self.load is not None else ("found neither", [])
-            raise Misplaced(f"a scenario has either `load` or `rollouts`, {how}", *where)
-        given = self.own_config or {}
-        if "max_timeout" in given and self.setting("max_timeout") < self.default_timeout:
+        given = [key for key in ("load", "rollouts", "training") if getattr(self, key) is not None]
+        if len(given) != 1:
+            how, where = (f"found {' and '.join(given)}", given[1:2]) if given else ("found none of them", [])
+            raise Misplaced(f"a scenario has one of `load`, `rollouts` and `training`; {how}", *where)
+        if self.training is not None and "ray" in self.worlds:
+            raise Misplaced("a `training` runs in virtual time only: leave out world ray", "worlds")
+        config = self.own_config or {}
+        if "max_timeout" in config and self.setting("max_timeout") < self.default_timeout:
             text = f"is below default_timeout ({self.default_timeout:g}), which counts then; raise it or leave it out"
-            raise Misplaced(f"max_timeout {given['max_timeout']} {text}", *self._tool_path("max_timeout"))
+            raise Misplaced(f"max_timeout {config['max_timeout']} {text}", *self._tool_path("max_timeout"))
         if self.incident and not self.expected.strip():
             raise Misplaced("an incident says what a good stack does: add `expected`", "incident")
         for name in self.sandbox.each:
@@ -182,7 +189,10 @@ class Scenario(ScenarioPart):
                 raise Misplaced(wrong, "events", number)
         seen: set[str] = set()
         for number, promise in enumerate(self.promises):
-            if promise.of_rollouts and self.rollouts is None:
+            if promise.of_training and self.training is None:
+                text = f"{promise.name} is about what is learned, but this scenario has no `training`"
+                raise Misplaced(text, "promises", number)
+            if promise.of_rollouts and self.load is not None:
                 text = f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
                 raise Misplaced(text, "promises", number)
             if promise.name in seen:
@@ -366,6 +376,7 @@ class Scenario(ScenarioPart):
         if self.load is not None:
             load = self.load.model_copy(update={"program": real(self.load.program)})
             return self.model_copy(update={"load": load})
-        assert self.rollouts is not None
+        if self.rollouts is None:  # the programs of a training always run
+            return self
         turns = [turn.model_copy(update={"programs": real(turn.programs)}) for turn in self.rollouts.turns]
         return self.model_copy(update={"rollouts": self.rollouts.model_copy(update={"turns": turns})})

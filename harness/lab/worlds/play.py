@@ -19,8 +19,11 @@ from sfusion.harness.lab.worlds.calling import call_facts
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import SandboxGroup
 from sfusion.harness.lab.worlds.schedules import DRIVER, running_as
+from sfusion.harness.lab.worlds.training import OnSample, ToyModel
+from sfusion.harness.lab.worlds.worker_rollouts import Model
 from sfusion.harness.lab.worlds.worker_rollouts import names as rollout_names
 from sfusion.harness.lab.worlds.workload import Workload
+from sfusion.harness.learning.toy import simulate
 from sfusion_tools.limiter import Snapshot
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 
@@ -98,6 +101,10 @@ class Backend:
     async def cancel_rollouts(self) -> None:
         raise NotImplementedError
 
+    def use_model(self, model: Model) -> None:
+        """Let this play the model of rollouts, instead of the script of the scenario."""
+        raise NotImplementedError
+
     async def flush(self) -> None:
         """Deliver what the workers still have to send to the limiter, unless they do so by themselves."""
 
@@ -112,8 +119,9 @@ class Backend:
 class Play:
     """One scenario on one backend."""
 
-    def __init__(self, scenario: Scenario, backend: Backend) -> None:
-        self._scenario = scenario
+    def __init__(self, scenario: Scenario, backend: Backend, on_sample: OnSample | None = None) -> None:
+        """``on_sample`` is called with each trajectory of a training that has ended, and its score and step."""
+        self._scenario, self._on_sample = scenario, on_sample
         self._backend = backend
         self._note = backend.recorder.note
         self._made = 0
@@ -122,7 +130,8 @@ class Play:
         """Play load and events until the load has ended or the horizon is reached."""
         backend, loop = self._backend, asyncio.get_running_loop()
         events = [loop.create_task(self._event(event, self._point(event))) for event in self._scenario.events]
-        work = loop.create_task(self._load() if self._scenario.load is not None else self._roll_out())
+        load = self._train if self._scenario.training is not None else self._roll_out
+        work = loop.create_task(self._load() if self._scenario.load is not None else load())
         try:
             await asyncio.wait([work], timeout=backend.horizon)
             if not work.done():
@@ -184,6 +193,22 @@ class Play:
 
         pairs = zip(rollout_names(part.count), itertools.cycle(self._backend.workers), strict=False)
         await _together((worker.name, roll(worker, name)) for name, worker in pairs)
+
+    async def _train(self) -> None:
+        """Let the samples of each step run, update the toy, and record what it learned beside its fault-free twin."""
+        part, workers = self._scenario.training, self._backend.workers
+        assert part is not None
+        real = self._scenario.sandbox.executor == "python"
+        model = ToyModel(part, self._scenario.seed, self._note, real=real, on_sample=self._on_sample)
+        self._backend.use_model(model)
+        for twin in simulate(part, self._scenario.seed):
+            pairs = zip(model.begin(), itertools.cycle(workers), strict=False)
+            await _together((one.name, _roll(one, name)) for name, one in pairs if one.alive)
+            if model.stopped:
+                self._note("world", "training_stopped", step=twin.step, why="guard")
+                return
+            self._note("world", "trained", **model.learn(twin))
+            await asyncio.sleep(part.update_time * self._backend.time_scale)
 
     # -- events --
 
@@ -332,6 +357,10 @@ async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> N
         with running_as(process):
             tasks.append(asyncio.ensure_future(work))
     await _all(tasks)
+
+
+async def _roll(worker: WorkerHandle, name: str) -> None:
+    await worker.roll(name)
 
 
 async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:

@@ -15,9 +15,10 @@ from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
 from sfusion.harness.lab.worlds.sim_limiter import CoreFactory, Link, SimLimiter
+from sfusion.harness.lab.worlds.training import OnSample
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion.harness.lab.worlds.worker import Worker
-from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
+from sfusion.harness.lab.worlds.worker_rollouts import Model, bounds_of
 from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
 
@@ -86,12 +87,21 @@ _MOMENT = 1e-8
 recorded the answer yet."""
 
 
-def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal | None = None) -> Journal:
-    """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules."""
+def run(
+    scenario: Scenario,
+    *,
+    core: CoreFactory = LimiterCore,
+    journal: Journal | None = None,
+    on_sample: OnSample | None = None,
+) -> Journal:
+    """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules.
+
+    ``on_sample`` is called with each trajectory of a training that has ended, and its score and step.
+    """
     journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
     try:
-        run_virtually(_run(scenario, journal, core, bounds_of(scenario), queue), queue)
+        run_virtually(_run(scenario, journal, core, bounds_of(scenario), queue, on_sample), queue)
     except WorldError as error:
         note_stuck(journal, error)
     if queue is not None:
@@ -100,14 +110,19 @@ def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal
 
 
 async def _run(
-    scenario: Scenario, journal: Journal, core: CoreFactory, bounds: RolloutLimits, queue: ScheduledQueue | None
+    scenario: Scenario,
+    journal: Journal,
+    core: CoreFactory,
+    bounds: RolloutLimits,
+    queue: ScheduledQueue | None,
+    on_sample: OnSample | None,
 ) -> None:
     recorder = Recorder(journal, asyncio.get_running_loop().time)
     with recorded_logs(recorder):
         async with AsyncExitStack() as stack:
             backend = SimBackend(scenario, recorder)
             await backend.start(stack, core, bounds)
-            play = Play(scenario, backend)
+            play = Play(scenario, backend, on_sample)
             await play.run()
             if queue is not None:
                 await asyncio.sleep(_MOMENT)
@@ -146,6 +161,10 @@ class SimBackend(Backend):
                 worker.make_tools(urls)
             stack.push_async_callback(worker.close)
             self.workers.append(worker)
+
+    def use_model(self, model: Model) -> None:
+        for worker in self.workers:
+            worker.model = model
 
     async def kill(self, target: str, names: list[str]) -> None:
         await asyncio.gather(*(worker.die() for worker in self.workers if worker.name in names))

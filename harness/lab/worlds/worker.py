@@ -18,7 +18,7 @@ from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion.harness.lab.worlds.calling import call_facts, call_tool
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.tool_factory import make_tools
-from sfusion.harness.lab.worlds.worker_rollouts import Rollouts
+from sfusion.harness.lab.worlds.worker_rollouts import Model, Rollouts, ScriptedModel
 from sfusion.harness.lab.worlds.workload import Workload
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.client import Transport
@@ -50,6 +50,8 @@ class Worker:
         self._fleet = Fleet()  # a worker knows the sandboxes as one process does, also where several share a loop
         self._tools: list[Any] = []
         self._side: Rollouts | None = None
+        self.model: Model | None = None
+        """What plays the model; by default the script of the scenario."""
         self._workload = Workload.of(scenario, time_scale) if scenario.load is not None else None
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._not_made: dict[str, PreparedCall] = {}
@@ -134,10 +136,12 @@ class Worker:
 
     async def _roll(self, name: str) -> str:
         scenario = self._scenario
-        assert scenario.rollouts is not None
         if self._side is None:
+            if self.model is None:
+                assert scenario.rollouts is not None
+                self.model = ScriptedModel(scenario.rollouts, scenario.seed, self._tools[0].name, self._recorder.note)
             self._side = Rollouts(
-                scenario.rollouts,
+                self.model,
                 self._tools[0],
                 self.name,
                 seed=scenario.seed,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from sfusion.fakes.faults import Rule
 from sfusion.fakes.faults.pattern import matches
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
@@ -48,14 +49,44 @@ def names(count: int) -> list[str]:
     return [f"r{number:0{width}d}" for number in range(1, count + 1)]
 
 
-@dataclass
-class ScriptedModel:
-    """A policy of the fake engine that follows the turns of a scenario; its calls carry the trajectory's id."""
+class Model(Protocol):
+    """What plays the model of the rollouts: a policy of the fake engine whose calls are known by their ids."""
 
-    part: RolloutPart
-    seed: int
-    tool: str
-    note: Note
+    format: str
+    think: float
+    faults: Sequence[Rule]
+    steps_per_turn: int
+    """Tokens that the engine yields at once."""
+
+    def reply(self, ask: Ask) -> Reply: ...
+
+    def by_call(self, call: str) -> PreparedCall | None:
+        """Return the program of a call by its id; None if the model makes no such call."""
+        ...
+
+    def request(self, name: str) -> dict[str, Any]:
+        """Return what a request for this trajectory has beside its tools: messages, group, seed."""
+        ...
+
+    def ended(self, request: AsyncRolloutRequest) -> None:
+        """Called when a trajectory has ended."""
+        ...
+
+
+class ScriptedModel:
+    """A model that follows the turns of a scenario; its calls carry the trajectory's id."""
+
+    steps_per_turn = 4
+
+    def __init__(self, part: RolloutPart, seed: int, tool: str, note: Note) -> None:
+        self.part, self.seed, self.tool, self.note = part, seed, tool, note
+        self.format, self.think = part.format, part.think
+        self.faults: Sequence[Rule] = part.faults
+
+    def request(self, name: str) -> dict[str, Any]:
+        return {"messages": [Message(role="user", content=f"{self.part.prompt} [{name}]")]}
+
+    def ended(self, request: AsyncRolloutRequest) -> None: ...
 
     def reply(self, ask: Ask) -> Reply:
         found = _NAMED.search(ask.question)
@@ -91,7 +122,6 @@ class ScriptedModel:
         return part.prepare(f"{name}.t{turn + 1}.{place + 1}", self.seed)
 
     def by_call(self, call: str) -> PreparedCall | None:
-        """Return the program of a call by its id; None if the script has no such call."""
         name, _, rest = call.partition(".t")
         turn, _, place = rest.partition(".")
         try:
@@ -106,7 +136,7 @@ class WatchedTool:
 
     tool: Any
     worker: str
-    script: ScriptedModel
+    script: Model
     note: Note
     default_timeout: float
     allowed: Allowed
@@ -153,7 +183,7 @@ class WatchedTool:
 class Rollouts:
     """The trajectories of one worker's tool."""
 
-    part: RolloutPart
+    model: Model
     own_tool: Any
     worker: str
     seed: int
@@ -165,25 +195,26 @@ class Rollouts:
     is_alive: Callable[[], bool] = lambda: True
 
     def __post_init__(self) -> None:
-        part, seed, note = self.part, self.seed, self.note
+        model = self.model
         self._strikes: dict[str, int] = {}
-        script = ScriptedModel(part, seed, self.own_tool.name, note)
         self.tool = WatchedTool(
-            self.own_tool, self.worker, script, note, self.timeout, self.allowed, self.asked, self.is_alive
+            self.own_tool, self.worker, model, self.note, self.timeout, self.allowed, self.asked, self.is_alive
         )
         self._engine = FakeSGLang(
-            script, format=part.format, latency=Latency(first_token=part.think), faults=part.faults, seed=seed
+            model,
+            format=model.format,
+            latency=Latency(first_token=model.think),
+            stream_interval=model.steps_per_turn,
+            faults=model.faults,
+            seed=self.seed,
         )
         # The driver needs only verl's interface, which WatchedTool has.
-        self._driver = RolloutDriver(self._engine, [self.tool], format_parser(part.format))  # type: ignore[list-item]
+        self._driver = RolloutDriver(self._engine, [self.tool], format_parser(model.format))  # type: ignore[list-item]
 
     def request(self, name: str) -> AsyncRolloutRequest:
         """Return a trajectory that has not begun."""
         return AsyncRolloutRequest(
-            request_id=name,
-            messages=[Message(role="user", content=f"{self.part.prompt} [{name}]")],
-            tool_schemas=[self.tool.tool_schema],
-            limits=self.limits,
+            request_id=name, tool_schemas=[self.tool.tool_schema], limits=self.limits, **self.model.request(name)
         )
 
     async def run(self, request: AsyncRolloutRequest) -> None:
@@ -195,6 +226,7 @@ class Rollouts:
         finally:
             self._note_strikes()
             if self.is_alive():
+                self.model.ended(request)
                 self.note("world", "rollout_ended", **self._ending(request))
             else:
                 self.note("world", "rollout_lost", rollout=request.request_id, worker=self.worker)
@@ -258,8 +290,9 @@ async def _measure(url: str, scenario: Scenario, part: RolloutPart) -> dict[str,
     tool = make_tools(scenario, [url], limiter=lambda: None, on_event=_ignore)[0]
     # Without faults, so that the trajectory ends by itself.
     sound = part.model_copy(update={"faults": []})
+    model = ScriptedModel(sound, scenario.seed, tool.name, _ignore)
     rollouts = Rollouts(
-        sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
+        model, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
     )
     request = rollouts.request(names(1)[0])
     await rollouts.run(request)

@@ -149,11 +149,20 @@ def _why_not_comparable(probe: Probe, left: ServerAnswers, right: ServerAnswers)
             return side.not_comparable[probe.id]
         if probe.id not in side.answers:
             return f"{side.name} was not asked"
+    refuse = [_refuses_pages(side.answers[probe.id]) for side in (left, right)]
+    for side, one, both in ((left, refuse[0], all(refuse)), (right, refuse[1], all(refuse))):
+        if one and not both:
+            return f"{side.name} is sfusion's fake, which refuses requests of web pages and of other host names"
     lacks = [lacking(probe, side.answers[probe.id]) for side in (left, right)]
     for side, lack, other in ((left, lacks[0], lacks[1]), (right, lacks[1], lacks[0])):
         if lack and not other:
             return f"{side.name} has no {lack}"
     return ""
+
+
+def _refuses_pages(answer: ProbeAnswer) -> bool:
+    """True for the 403 of `fakes/wire/access.py`, a deliberate difference from the real server."""
+    return answer.status == 403 and b'"sfusion: ' in answer.body
 
 
 def lacking(probe: Probe, answer: ProbeAnswer) -> str:

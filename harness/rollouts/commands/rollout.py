@@ -27,7 +27,7 @@ from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.real.targets import open_targets, read_target
 from sfusion.harness.rollouts import RolloutPlan, RolloutReporter, run_rollouts
 from sfusion.harness.rollouts.policies import Policy, read_policy
-from sfusion_tools.formats import get_format
+from sfusion_tools.formats import format_for, get_format
 from sfusion_tools.rollout import RolloutLimits, TruncateSide
 from sfusion_tools.tokenizers import load_tokenizer
 from sfusion_tools.wording import counted
@@ -45,10 +45,14 @@ class SandboxExecutor(StrEnum):
 @command
 def rollout(
     out: Annotated[Path, option("Directory for the <step>.jsonl files.", "DIR")],
-    problems: Annotated[int, option("Samples per step.", min=1)] = 64,
+    problems: Annotated[int, option("Problems per step.", min=1)] = 64,
+    group: Annotated[int, option("Samples per problem: siblings, as GRPO compares them.", min=1)] = 1,
     steps: Annotated[int, option("Number of steps, one file each.", min=1)] = 1,
     seed: Seed = 0,
-    format: Annotated[str, option("Tool-call format of the model.", "FORMAT")] = "hermes",
+    format: Annotated[
+        str | None,
+        option("Tool-call format of the model; default: that of the tokenizer's chat template, else hermes.", "FORMAT"),
+    ] = None,
     policy: Policy = "gsm8k",
     sandbox: Sandboxes = None,
     sandbox_executor: Annotated[
@@ -93,13 +97,16 @@ def rollout(
                 "--sandbox-executor python, otherwise --sandbox-executor scripted"
             ]
         )
+    loaded = load_tokenizer(tokenizer)
+    known = None if format else format_for(template=getattr(loaded, "chat_template", None))
     plan = RolloutPlan(
         out=out,
         problems=problems,
+        group=group,
         steps=steps,
         seed=seed,
-        format=get_format(format).name,
-        policy=read_policy(policy),
+        format=(known or get_format(format or "hermes")).name,
+        policy=read_policy(policy, marks=group > 1),
         executor=(sandbox_executor or SandboxExecutor.PYTHON).value,
         faults=tuple(load_rules(faults)) if faults is not None else (),
         rate_limit=rate_limit,
@@ -116,7 +123,7 @@ def rollout(
             tool_response_truncate_side=tool_response_truncate_side,
             max_consecutive_invalid_calls=max_invalid_calls,
         ),
-        tokenizer=load_tokenizer(tokenizer),
+        tokenizer=loaded,
     )
     try:
         out.mkdir(parents=True, exist_ok=True)

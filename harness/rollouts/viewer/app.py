@@ -50,7 +50,8 @@ class ViewerApp(App[None]):
         Binding("escape", "clear", "Clear"),
     ]
 
-    def __init__(self, steps: Sequence[StepFile], where: Path) -> None:
+    def __init__(self, steps: Sequence[StepFile], where: Path, sample: int | None = None) -> None:
+        """``sample`` is the line of the first step's file to begin at."""
         super().__init__()
         self.steps = steps
         self.sub_title = str(where)
@@ -60,7 +61,7 @@ class ViewerApp(App[None]):
         self.expanded = False
         self._prompt = "find"
         self._busy = ""
-        self._wanted: int | None = None
+        self._wanted: int | None = None if sample is None else sample - 1
         self._shown: tuple[StepFile, int | None] | None = None
 
     def compose(self) -> ComposeResult:
@@ -185,6 +186,7 @@ class ViewerApp(App[None]):
         if sample is not None:
             parts.append(f"sample {sample.number + 1:,} of {known:,}")
             parts.append("no score" if sample.score is None else f"score {sample.score:g}")
+            parts += sample.standing
             parts += [f"{name} ×{count}" for name, count in sample.outcomes.items()]
         if not self.filter.is_empty:
             parts.append(f"{listed:,} matching the filter")

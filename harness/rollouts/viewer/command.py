@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.commandline.declaring import command
+from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.rollouts.viewer import open_dump
 from sfusion_tools.errors import MissingExtra
 
@@ -25,6 +25,9 @@ def view(
             help="Directory of <step>.jsonl files, from verl or sfusion rollout; or one file.", metavar="DIR"
         ),
     ],
+    sample: Annotated[
+        int | None, option("Start at this sample of the first step, its line in the file.", min=1)
+    ] = None,
 ) -> None:
     try:
         from sfusion.harness.rollouts.viewer.app import ViewerApp
@@ -32,4 +35,4 @@ def view(
         if (missing.name or "").partition(".")[0] != "textual":
             raise
         raise MissingExtra("sfusion view", "view", missing) from missing
-    ViewerApp(open_dump(path), path).run()
+    ViewerApp(open_dump(path), path, sample).run()

@@ -112,6 +112,14 @@ class Sample:
         return {str(name): count for name, count in found.items() if isinstance(count, int)}
 
     @property
+    def standing(self) -> list[str]:
+        """Its group and its advantage in that, as far as the dump has them."""
+        group = next((self.fields[key] for key in ("uid", "group") if self.fields.get(key) is not None), None)
+        said = [] if group is None else [f"group {str(group)[:40]}"]
+        advantage = finite_score(self.fields.get("advantage"))
+        return said if advantage is None else [*said, f"advantage {advantage:+.3f}"]
+
+    @property
     def tags(self) -> set[str]:
         """What ``outcome:`` matches: outcomes of calls, refusals, the state and what ended the request."""
         tags = set(self.outcomes)
@@ -162,7 +170,7 @@ def read_sample(raw: bytes, number: int, request: bytes | None = None) -> Sample
             fields=fields,
             problem=f"no text in {' and '.join(missing)} (found keys: {found})",
         )
-    return Sample(number, record["input"], record["output"], _score(record.get("score")), fields)
+    return Sample(number, record["input"], record["output"], finite_score(record.get("score")), fields)
 
 
 def _object(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
@@ -179,7 +187,8 @@ def _object(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
     return record, None
 
 
-def _score(value: Any) -> float | None:
+def finite_score(value: Any) -> float | None:
+    """Return a number of a dump; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -215,6 +224,14 @@ class StepFile:
 
 def open_dump(path: Path) -> list[StepFile]:
     """Return the steps in a directory of ``<step>.jsonl`` files, in order, or the step of one such file."""
+    try:
+        return [StepFile(file) for file in dump_files(path)]
+    except OSError as error:
+        raise NoDump(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+
+def dump_files(path: Path) -> list[Path]:
+    """Return the files of a dump, in the order of their steps; raise NoDump if there are none."""
     if not path.exists():
         raise NoDump(f"{path} does not exist: give the directory of a rollout dump")
     files = [path] if path.is_file() else sorted(path.glob("*.jsonl"), key=_order)
@@ -223,10 +240,7 @@ def open_dump(path: Path) -> list[StepFile]:
             f"{path} has no .jsonl file: give the directory of a rollout dump "
             "(verl: trainer.rollout_data_dir; sfusion rollout: --out)"
         )
-    try:
-        return [StepFile(file) for file in files]
-    except OSError as error:
-        raise NoDump(f"{error.filename}: cannot be read: {error.strerror}") from error
+    return files
 
 
 def _order(path: Path) -> tuple[int, str]:

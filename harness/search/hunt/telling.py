@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 import yaml
+from markupsafe import Markup
 
 from sfusion.fakes.faults import KINDS
 from sfusion.fakes.faults.action import PHASES
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.reports.html import render_page
+from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
 from sfusion.harness.search.hunt.case import scenario_of
 from sfusion.harness.search.hunt.hunt import Found, Hunt
 from sfusion.harness.terminal import ProgressReporter
@@ -23,7 +25,7 @@ _EVENTS = (
     "worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_started", "cancelled", "lost", "rollout_ended",
     "rollout_lost", "broken_off",
 )  # fmt: skip
-_WIDTH, _HEIGHT = 600.0, 120.0
+_POINTS = 50
 _EVERY = 10.0
 """Seconds between two lines of a build log."""
 
@@ -64,9 +66,8 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
         states=_STATES,
         outcomes=[(one.value, tally.outcomes[one.value]) for one in Outcome],
         never=never,
-        curve=_curve(tally.growth),
-        width=_WIDTH,
-        height=_HEIGHT,
+        chart=Markup(_growth(tally.growth).svg()),
+        chart_style=Markup(chart_style()),
     )
 
 
@@ -74,13 +75,11 @@ def _yaml(one: Found, tools: list[dict[str, Any]] | None) -> str:
     return yaml.safe_dump(scenario_of(one.case, tools).written, sort_keys=False, allow_unicode=True, width=110)
 
 
-def _curve(growth: Sequence[tuple[int, int]]) -> str:
-    """Return the points of a line: behaviours over cases."""
-    if not growth:
-        return ""
-    cases, most = max(1, growth[-1][0]), max(1, growth[-1][1])
-    points = [(0, 0), *growth]
-    return " ".join(f"{_WIDTH * x / cases:.1f},{_HEIGHT - _HEIGHT * y / most:.1f}" for x, y in points)
+def _growth(growth: Sequence[tuple[int, int]]) -> LineChart:
+    points = [(0, 0), *growth[:: max(1, len(growth) // _POINTS)], *growth[-1:]]
+    line = ChartLine("", [ChartPoint(covered, note=f"{covered:,} after {cases:,} cases") for cases, covered in points])
+    cases = [cases for cases, _ in points]
+    return LineChart("Behaviours that were seen", "cases played", [f"{one:,}" for one in cases], [line], cases)
 
 
 class HuntReporter(ProgressReporter):

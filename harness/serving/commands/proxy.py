@@ -23,7 +23,8 @@ from typer import Argument
 from sfusion.fakes.faults import load_rules
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.commandline.options import Headers, read_headers
+from sfusion.harness.commandline.options import VISIBLE, Headers, hidden_value, read_headers
+from sfusion.harness.errors import BadOption
 from sfusion.harness.serving.server_options import (
     EventLog,
     Model,
@@ -39,7 +40,13 @@ from sfusion.harness.serving.server_options import (
 class ProxyOptions(ServingOptions):
     """The options of the command."""
 
-    url: Annotated[str, Argument(metavar="URL", help="The server to forward to, with or without /run_code.")]
+    url: Annotated[
+        str,
+        Argument(
+            metavar="URL",
+            help="The server to forward to, with or without /run_code. With a password: '@FILE' or '$VARIABLE'.",
+        ),
+    ]
     model: Model = None
     header: Headers = None
     use_proxy_env: Annotated[bool, option("Obey HTTP_PROXY and similar variables.")] = False
@@ -51,7 +58,7 @@ def proxy(options: ProxyOptions) -> None:
     with options.keywords() as keywords:
         rules = load_rules(options.faults) if options.faults is not None else []
         served = FaultProxy(
-            options.url,
+            _upstream(options.url),
             faults=rules,
             model=read_model(options.model),
             event_log=check_event_log(options.event_log),
@@ -69,3 +76,9 @@ def proxy(options: ProxyOptions) -> None:
                 typer.echo(f"the upstream does not answer yet: {problem}")
 
         asyncio.run(serve_until_interrupted(served, print_banner))
+
+
+def _upstream(url: str) -> str:
+    if url[:1] not in ("@", "$") and "@" in url.partition("://")[2].partition("/")[0]:
+        raise BadOption(f"URL: {VISIBLE}; put a URL with a password into a file or a variable: '@FILE' or '$VARIABLE'")
+    return hidden_value(url, "URL")

@@ -20,7 +20,7 @@ from sfusion.fakes.sandbox import FakeSandbox, RecordedExecutor
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
 from sfusion.harness.commandline.declaring import command, option
-from sfusion.harness.errors import BadOption
+from sfusion.harness.errors import BadOption, NotContained
 from sfusion.harness.serving.server_options import (
     EventLog,
     Model,
@@ -54,6 +54,13 @@ class SandboxOptions(ServingOptions):
     scripts: Annotated[
         Path | None, option("YAML list of scripts for the executors none and scripted: pattern, prints, ...")
     ] = None
+    require: Annotated[
+        str | None,
+        option("Refuse to start with --executor python unless this level holds.", "contained|accident-proof"),
+    ] = None
+    network: Annotated[
+        bool, option("Programs may use the network, and so call this server; the level is accident-proof then.")
+    ] = False
     cassette: Annotated[Path | None, option("Recorded answers for the recorded executor.")] = None
     event_log: EventLog = None
 
@@ -63,7 +70,7 @@ def serve_sandbox(options: SandboxOptions) -> None:
     with options.keywords() as keywords:
         rules = load_rules(options.faults) if options.faults is not None else []
         sandbox = FakeSandbox(
-            executor=options.executor,
+            executor=_executor(options),
             profile=options.profile,  # type: ignore[arg-type] # checked by FakeSandbox, with an error for the user
             faults=rules,
             model=read_model(options.model),
@@ -74,11 +81,29 @@ def serve_sandbox(options: SandboxOptions) -> None:
         )
 
         async def print_banner() -> None:
+            await _refuse_lower(sandbox, options.require)
             await refuse_readable(sandbox, options.token_file)
             await _print_banner(sandbox, options.fault_count(rules))
             typer.echo(admin_line(sandbox, keywords["token"]))
 
         asyncio.run(serve_until_interrupted(sandbox, print_banner))
+
+
+def _executor(options: SandboxOptions) -> str | PythonExecutor:
+    if options.require not in (None, "contained", "accident-proof"):
+        raise BadOption(f"--require {options.require}: expected contained or accident-proof")
+    if options.executor == "python":
+        return PythonExecutor(profile=options.profile, network=options.network)  # type: ignore[arg-type] # as below
+    if options.require or options.network:
+        raise BadOption("--require and --network are about programs that run: they need --executor python")
+    return options.executor
+
+
+async def _refuse_lower(sandbox: FakeSandbox, required: str | None) -> None:
+    if required == "contained" and isinstance(sandbox.executor, PythonExecutor):
+        confinement = await sandbox.executor.confinement()
+        if confinement.level != required:
+            raise NotContained(f"--require contained: this is\n{confinement.describe()}")
 
 
 def _scripts(path: Path | None) -> list[Any]:

@@ -3,8 +3,8 @@
 Settings, promises, outcomes, waits, texts and events are compared. Folders of many runs are compared run by run, by
 name. Earlier runs are in `DIR/.history`; see `sfusion history`.
 
-Exit code 0 if no promise got worse (held, then unknown or no longer checked, then broken), 1 if one did; with
---exact 1 if anything differs. 2 if the input is wrong.
+Exit code 0 if no promise got worse (held, then unknown or no longer checked, then broken), 1 if one did or a file was
+changed after its run wrote it; with --exact 1 if anything differs. 2 if the input is wrong.
 
 Example: sfusion compare runs-before runs-after --html changes.html
 """
@@ -21,7 +21,7 @@ from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import Html, Json
 from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.runs.directory import read_run
+from sfusion.harness.lab.runs.directory import edited_line, read_run
 from sfusion.harness.lab.scenarios.library import JOURNAL
 from sfusion.harness.reports import Reports
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
@@ -46,6 +46,9 @@ def compare(
             found.append(compare_runs(_read_recorded(old), _read_recorded(now)))
             shown.progress(number)
         shown.finish(found, [path.name for path in gone], [path.name for path in new])
+        edited = list(filter(None, (edited_line(folder) for pair in pairs for folder in pair)))
+        for line in edited:
+            shown.print(line, "bold red")
     if html is not None:
         write_file(html, render_comparison(found, str(before), str(after)))
     document = {
@@ -53,10 +56,11 @@ def compare(
         "runs": [as_dict(one) for one in found],
         "only_before": [path.name for path in gone],
         "only_after": [path.name for path in new],
+        "edited": edited,
     }
     write_json(json_file, document)
     worse = any(one.worse for one in found)
-    return 1 if worse or (exact and (gone or new or not all(one.same for one in found))) else 0
+    return 1 if worse or edited or (exact and (gone or new or not all(one.same for one in found))) else 0
 
 
 def _read_recorded(folder: Path) -> RecordedRun:

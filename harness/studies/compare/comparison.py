@@ -74,7 +74,12 @@ class RunComparison:
     @property
     def worse(self) -> bool:
         """Does a promise hold less than before?"""
-        return any(_rank_change(change) > 0 for change in self.promises)
+        return any(rank_change(change) > 0 for change in self.promises)
+
+    @property
+    def better(self) -> bool:
+        """Does a promise hold more than before, and none less?"""
+        return not self.worse and any(rank_change(change) < 0 for change in self.promises)
 
     @property
     def same(self) -> bool:
@@ -86,8 +91,8 @@ class RunComparison:
         """The answer in one line."""
         if self.same:
             return "the same journal and the same verdicts"
-        worse = [change.what for change in self.promises if _rank_change(change) > 0]
-        better = [change.what for change in self.promises if _rank_change(change) < 0]
+        worse = [change.what for change in self.promises if rank_change(change) > 0]
+        better = [change.what for change in self.promises if rank_change(change) < 0]
         said = [f"worse: {', '.join(worse)}"] if worse else []
         said += [f"better: {', '.join(better)}"] if better else []
         otherwise = [change.what for change in self.promises if change.before == change.after]
@@ -97,7 +102,7 @@ class RunComparison:
         return "; ".join([*said, moved if self.calls else "every call ended as before"])
 
 
-def _rank_change(change: RunChange) -> int:
+def rank_change(change: RunChange) -> int:
     """Above 0 if a promise got worse. One that is no longer checked counts as unknown, a new one as if it had held."""
     return _RANKS.get(change.after, 1) - (0 if change.before is None else _RANKS.get(change.before, 1))
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.reports.html import render_page
-from sfusion.harness.studies.compare.comparison import FirstDifference, RunChange, RunComparison
+from sfusion.harness.studies.compare.comparison import FirstDifference, RunChange, RunComparison, rank_change
 from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.outcome import FAILURES
 from sfusion_tools.wording import counted
 
 SHOWN = 5
@@ -25,23 +26,29 @@ _NAMES = {
     "wait_p95": "wait for a permit p95",
 }
 _COUNTS = ("throughput", "attempts", "refused", "wasted")
+_STYLES = {"better": "green", "worse": "red", "": ""}
+Line = tuple[str, str]
+"""A text, and whether it is ``better`` or ``worse``; empty if it is neither."""
 
 
-def sections(one: RunComparison) -> list[tuple[str, list[str]]]:
+def sections(one: RunComparison) -> list[tuple[str, list[Line]]]:
     """What changed, as headings with lines; without what did not."""
     if one.same:
         return []
-    found = [
+    found: list[tuple[str, list[Line]]] = [
         ("settings", _listed(one.settings)),
-        ("promises", [f"{_arrow(change)}{f': {change.note}' if change.note else ''}" for change in one.promises]),
-        ("outcomes", [_arrow(change) for change in one.outcomes]),
-        ("figures", [_figure(change) for change in one.figures]),
+        (
+            "promises",
+            [(f"{_arrow(it)}{f': {it.note}' if it.note else ''}", _sign(rank_change(it))) for it in one.promises],
+        ),
+        ("outcomes", [(_arrow(it), _outcome_sign(it)) for it in one.outcomes]),
+        ("figures", [(_figure(it), _figure_sign(it, one)) for it in one.figures]),
         ("calls that ended differently", _listed(one.calls)),
         ("texts that the model reads", _listed(one.texts)),
         ("first event that differs", _first(one.first) if one.first is not None else []),
     ]
     if one.first is None and not one.same_journal:
-        found[-1] = ("events", ["not compared one by one: a run in real time never repeats its events"])
+        found[-1] = ("events", [("not compared one by one: a run in real time never repeats its events", "")])
     return [(heading, lines) for heading, lines in found if lines]
 
 
@@ -94,14 +101,31 @@ class CompareReporter(ProgressReporter):
             self.print("  these are runs of different scenarios: calls are matched by their ids", "yellow")
         for heading, lines in sections(one):
             self.print(f"  {heading}")
-            for line in lines:
-                self.print(f"    {line}", "red" if line.startswith("- ") else "green" if line.startswith("+ ") else "")
+            for line, sign in lines:
+                self.print(f"    {line}", _STYLES[sign])
         self.print()
 
 
-def _listed(changes: Sequence[RunChange]) -> list[str]:
-    lines = [_arrow(change) for change in changes[:SHOWN]]
-    return [*lines, f"and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else lines
+def _sign(change: float) -> str:
+    return "worse" if change > 0 else "better" if change < 0 else ""
+
+
+def _outcome_sign(change: RunChange) -> str:
+    grown = change.after - change.before
+    return _sign(-grown if change.what == "ok" else grown if change.what in FAILURES else 0)
+
+
+def _figure_sign(change: RunChange, one: RunComparison) -> str:
+    """Shorter is not better where it is because fewer calls got a result."""
+    if change.what != "throughput" and any(it.what == "ok" and it.after < it.before for it in one.outcomes):
+        return "worse" if change.what in ("refused", "wasted") and change.after > change.before else ""
+    grown = float(change.after) - float(change.before)
+    return _sign(-grown if change.what == "throughput" else grown)
+
+
+def _listed(changes: Sequence[RunChange]) -> list[Line]:
+    more = [(f"and {len(changes) - SHOWN} more", "")] if len(changes) > SHOWN else []
+    return [*((_arrow(change), "") for change in changes[:SHOWN]), *more]
 
 
 def _arrow(change: RunChange) -> str:
@@ -122,13 +146,9 @@ def _figure(change: RunChange) -> str:
     return f"{_NAMES.get(change.what, change.what)}: {before:.4g}{unit} -> {after:.4g}{unit}{share}"
 
 
-def _first(first: FirstDifference) -> list[str]:
-    return [
-        f"number {first.number}",
-        *(f"  {_event(event)}" for event in first.context),
-        f"- {_event(first.before)}",
-        f"+ {_event(first.after)}",
-    ]
+def _first(first: FirstDifference) -> list[Line]:
+    lines = [f"number {first.number}", *(f"  {_event(event)}" for event in first.context)]
+    return [(line, "") for line in (*lines, f"- {_event(first.before)}", f"+ {_event(first.after)}")]
 
 
 def _event(event: Event | None) -> str:

@@ -81,7 +81,13 @@ def render_history(found: Sequence[ScenarioHistory], out: str) -> str:
         out=out,
         columns=HEAD,
         scenarios=[
-            (one, one.records[-1].state, history_rows(one), [Markup(chart.svg()) for chart in charts(one)])
+            (
+                one.name,
+                one.records[-1].state,
+                counted(len(one.records), "run"),
+                history_rows(one),
+                [Markup(chart.svg()) for chart in charts(one)],
+            )
             for one in found
         ],
         chart_style=Markup(chart_style()),
@@ -99,18 +105,18 @@ def charts(one: ScenarioHistory, *, named: bool = False) -> list[LineChart]:
             f"{prefix}Calls that ended ok per second",
             "run",
             labels,
-            [ChartLine("", _points(one.records, "throughput", states=True))],
+            [ChartLine("", _points(one.records, "throughput"))],
         ),
         LineChart(f"{prefix}How long a call took, in seconds", "run", labels, durations),
     ]
 
 
-def _points(records: Sequence[HistoryRecord], name: str, *, states: bool = False) -> list[ChartPoint]:
+def _points(records: Sequence[HistoryRecord], name: str) -> list[ChartPoint]:
     return [
         ChartPoint(
             record.number(name),
             note=f"run {record.run}, {record.time} {record.commit}: {record.state}, {record.number(name)}",
-            colour=(record.state if record.state in _STYLES else "unknown") if states else "",
+            colour=record.state if record.state in _STYLES else "unknown",
         )
         for record in records
     ]

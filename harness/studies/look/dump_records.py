@@ -29,13 +29,16 @@ _FAILED = re.compile(rf"{re.escape(wording.FAILED)}(\w+)")
 _TEXTS = (
     (_beginning(wording.REFUSED), Outcome.BAD_ARGUMENTS),
     (re.compile(r"^Error when executing tool|^Error executing tool"), Outcome.SANDBOX_ERROR),
-    (re.compile(r"^no stdout here\s*$"), None),
+    (re.compile(r"^\[Python Interpreter Error\].* on endpoint ", re.DOTALL), Outcome.SANDBOX_ERROR),
+    (re.compile(r"^\W*(?:Error\W+)?UnknownError\W*$"), Outcome.SANDBOX_ERROR),
+    (re.compile(r"^(?:no stdout here|Finished execution\.)\s*$"), None),
     (_beginning(wording.TIMED_OUT, wording.STOPPED), Outcome.PROGRAM_TIMEOUT),
     (_beginning(wording.NOT_COMPILED), Outcome.COMPILE_ERROR),
     (_beginning(wording.EXITED, wording.SIGNALLED), Outcome.PROGRAM_ERROR),
     (re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE), Outcome.PROGRAM_ERROR),
 )
-"""What the texts of our tool and of verl's mean; verl's ``no stdout here`` stands for any failure or for no output."""
+"""What the texts of our tool, verl's, DeepResearch's and ToRL's mean; ``no stdout here`` (verl, SkyRL) and ``Finished
+execution.`` (DeepResearch) stand for any failure or for no output."""
 
 
 def is_sample(record: Mapping[str, Any]) -> bool:
@@ -74,10 +77,14 @@ def request_records(record: Mapping[str, Any], step: float) -> Iterator[Call]:
 
 def sample_records(record: Mapping[str, Any], step: float, line: int) -> Iterator[Call]:
     """Yield the calls of a line of a dump, as far as the texts that the model read tell."""
-    output = record["output"]
-    texts = _RESPONSE.findall(output) if "<tool_response>" in output else _tool_turns(output)
-    for text in texts[:MOST_CALLS]:
+    for text in tool_texts(record["output"]):
         yield _record(f"line {line}", step, outcome_of_text(text))
+
+
+def tool_texts(output: str) -> list[str]:
+    """Return what the tools answered in a trajectory, in order."""
+    texts = _RESPONSE.findall(output) if "<tool_response>" in output else _tool_turns(output)
+    return texts[:MOST_CALLS]
 
 
 def outcome_of_text(text: str) -> Outcome | None:

@@ -113,6 +113,8 @@ def event_call(record: Mapping[str, Any]) -> Call:
         waited=duration(record, "waited") or 0.0,
         refused=name(record, "refused"),
         read=name(record, "read") if "read" in record else "",
+        trajectory=name(record, "trajectory") if "trajectory" in record else "",
+        group=name(record, "group") if "group" in record else "",
     )
 
 

@@ -89,9 +89,9 @@ def _is_copy(packed: Path, plain: Path) -> bool:
 
 
 LONGEST_LINE = 20_000_000
-_MOST_TIMES, _LEAST_UNPACKED = 200, 4_000_000
+_MOST_TIMES, _LEAST_UNPACKED, _LEAST_LINE = 200, 4_000_000, 100
 """A compressed file is read up to this many times its size, and up to this many bytes in any case: no log is packed
-tighter than that."""
+tighter than that. Each line counts as at least so many bytes, because millions of empty ones take minutes."""
 _STEP = 1_000
 """Lines between two reports of progress."""
 LOG_SUFFIXES = (".ndjson", ".jsonl", ".log", ".gz")
@@ -170,9 +170,10 @@ class LogReader:
                 is_packed, unpacked = raw.peek(2)[:2] == b"\x1f\x8b", 0
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
-                for number, line in bounded_lines(file, str(path), line=LONGEST_LINE, on_long=too_long):
+                on_long = None if is_packed else too_long  # passing over a packed line may take as long as reading it
+                for number, line in bounded_lines(file, str(path), line=LONGEST_LINE, on_long=on_long):
                     self.lines += 1
-                    if is_packed and (unpacked := unpacked + len(line)) > most:
+                    if is_packed and (unpacked := unpacked + max(len(line), _LEAST_LINE)) > most:
                         raise InputError(
                             f"{path}:{number}: unpacks to more than {_MOST_TIMES} times its size, {size:,} bytes; "
                             "the rest is not read. Unpack it yourself if it is a log"

@@ -1,9 +1,10 @@
 """``sfusion sweep``: try a grid of settings in world sim and recommend one.
 
 Plays the scenario with every combination of the values, each with several seeds, and reports throughput, the time of a
-call (p50, p95, p99), refused and wasted attempts and the time of the whole batch. The first varied value below `tools`
-is the one to recommend; the others are conditions. The recommendation is the smallest value within 2% of the best
-throughput (5% if the seeds overlap) that breaks no promise. `--vary scenario=a.yaml,b.yaml` compares scenarios.
+call (p50, p95, p99), refused and wasted attempts and the time of the whole batch. Of a scenario with `training` it
+reports what is learned. The first varied value below `tools` is the one to recommend; the others are conditions. The
+recommendation is the smallest value within 2% of the best throughput (5% if the seeds overlap) that breaks no promise.
+`--vary scenario=a.yaml,b.yaml` compares scenarios.
 
 Exit code 0 if a value is recommended, 1 if none can be, 2 if the input is wrong, 3 if Ray is missing.
 
@@ -36,10 +37,11 @@ from sfusion.harness.lab.runs.tasks import (
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.learning import sweep as learning
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_file
 from sfusion.harness.reports.line_chart import svg_file
-from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, play_sample, read_axes
+from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, label, play_sample, read_axes
 from sfusion.harness.studies.sweep.result import SweepResult
 from sfusion.harness.studies.sweep.telling import SweepReporter, charts, render_sweep
 from sfusion_tools.errors import YamlError
@@ -96,6 +98,8 @@ def sweep(options: SweepOptions) -> int:
     Reports(out=options.out, html=options.html, json=options.json).check()
     check_file("--svg", svg)
 
+    if task.scenario.training is not None:
+        return _sweep_training(options, grid, task, tasks)
     measured: list[Measured] = []
     jobs = min(options.jobs or os.cpu_count() or 1, grid.runs)
     with (
@@ -120,6 +124,22 @@ def sweep(options: SweepOptions) -> int:
         shown.finish(result)
     _write(result, options)
     return 1 if result.overall is None and not grid.compares else 0
+
+
+def _sweep_training(options: SweepOptions, grid: Grid, task: Task, tasks: list[Task]) -> int:
+    """Compare what is learned, instead of how fast calls are."""
+    if options.svg is not None:
+        raise BadOption("--svg: the sweep of a training has no plots; use --html or --json")
+    axes, settings = [axis.path for axis in grid.axes], [[*map(label, values)] for values in grid.settings]
+    out = text_stream(options.json)
+    with open_workers(min(options.jobs or os.cpu_count() or 1, grid.runs), options.on, options.ray_address) as workers:
+        found = learning.play_settings(workers, tasks, settings, out)
+    learning.tell(found, axes, task.name, out)
+    for page in filter(None, (options.html, options.out and options.out / "sweep.html")):
+        write_file(page, learning.render(found, axes, task.name, " ".join(task.scenario.about.split())))
+    for file in filter(None, (options.json, options.out and options.out / "sweep.json")):
+        write_json(file, learning.as_data(found, axes, task.name))
+    return 0
 
 
 def _write(result: SweepResult, options: SweepOptions) -> None:

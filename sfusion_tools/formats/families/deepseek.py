@@ -23,9 +23,6 @@ class DeepSeekV31Parser(SectionParser):
     separator = SEPARATOR
     silent = (SECTION_END, "<｜end▁of▁sentence｜>")
 
-    def headed(self, head: str, start: int) -> Scan[None]:
-        yield from self.arguments(head.strip() or None, start, f"{CALL}{head}{SEPARATOR}")
-
 
 class DeepSeekV3Parser(DeepSeekV31Parser):
     """Reads ``function<｜tool▁sep｜>NAME``, a line break and the arguments in a code block."""
@@ -57,9 +54,11 @@ class DeepSeekV3(ArgumentTextFormat):
     """The format of DeepSeek V3-0324."""
 
     name = "deepseekv3"
+    models = "deepseek-?(v3|r1)"
+    signs = (SECTION, "```json")
     parser = DeepSeekV3Parser
     marks = (_MARK,)
-    call = (f"{CALL}function{SEPARATOR}", "\n```json\n", f"\n```{CALL_END}")
+    call = f"{CALL}function{SEPARATOR}{{name}}\n```json\n{{arguments}}\n```{CALL_END}"
     between = "\n"
     closing = CALL_END
 
@@ -68,7 +67,9 @@ class DeepSeekV31(ArgumentTextFormat):
     """The format of DeepSeek V3.1 and V3.2-Exp."""
 
     name = "deepseekv31"
+    models = r"deepseek-?v3\.?(1|2-exp)"
+    signs = (SECTION,)
     parser = DeepSeekV31Parser
     marks = (_MARK,)
-    call = (CALL, SEPARATOR, CALL_END)
+    call = f"{CALL}{{name}}{SEPARATOR}{{arguments}}{CALL_END}"
     closing = CALL_END

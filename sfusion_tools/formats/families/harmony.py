@@ -23,9 +23,20 @@ class HarmonyParser(ArgumentTextParser):
 
     openers = (START, CHANNEL)
     silent = (END, RETURN, CALL)
-    think_tags = False
+    think_marks = ()
     ends = (CALL, RETURN, END)
     edges = Markers((CALL, RETURN, END, START))
+
+    def begin(self) -> Scan[None]:
+        """Read a header whose first part, ``<|start|>assistant``, is the end of the prompt."""
+        reader = self.reader
+        reader.mark()
+        yield from reader.spaces()
+        if (yield from reader.sees("to=functions.")):
+            yield from self.opened("")
+        else:
+            reader.rewind()
+        reader.unmark()
 
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
@@ -97,9 +108,11 @@ class HarmonyParser(ArgumentTextParser):
 class GptOss(ArgumentTextFormat):
     name = "gpt-oss"
     aliases = ("gpt_oss",)
+    models = "gpt-?oss"
+    signs = ("<|channel|>", "commentary")
     parser = HarmonyParser
     marks = (re.compile(r"<\|(?:channel|message|call|constrain)\|>", re.IGNORECASE),)
-    call = (f"{START}assistant{CHANNEL}commentary to=functions.", f" {CONSTRAIN}json{MESSAGE}", CALL)
+    call = f"{START}assistant{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}{{arguments}}{CALL}"
     closing = CALL
 
     def write_thinking(self, text: str, *, closed: bool = True) -> str:

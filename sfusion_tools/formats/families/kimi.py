@@ -49,9 +49,9 @@ class KimiK2(ArgumentTextFormat):
     """The format of Kimi K2. ``render`` numbers ids from 0, also in a conversation with earlier calls."""
 
     name = "kimi_k2"
+    models = "kimi-?k2"
+    signs = ("<|tool_calls_section_begin|>",)
     parser = KimiK2Parser
     marks = (re.compile(r"<\|tool_calls?_(?:section_|argument_)?(?:begin|end)\|>", re.IGNORECASE),)
     closing = CALL_END
-
-    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        return f"{CALL}functions.{name}:{place}{ARGUMENTS}{arguments}{CALL_END}"
+    call = f"{CALL}functions.{{name}}:{{number}}{ARGUMENTS}{{arguments}}{CALL_END}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
@@ -26,7 +25,7 @@ class Llama3Parser(ObjectCallParser):
 
     openers = (TAG,)
     silent = _ENDS
-    own_key = "parameters"
+    keys = ("name", "parameters", "id")
     signs = Markers((*SIBLINGS, TAG))
 
     def begin(self) -> Scan[None]:
@@ -180,14 +179,14 @@ class Llama3(ObjectFormat):
     """The format of Llama 3.1 to 3.3; ``variant="bare"`` leaves out the tag, which only works without content."""
 
     name = "llama3"
+    models = r"llama-?3|llama-?4.*json|functionary"
+    signs = ("<|start_header_id|>",)
     parser = Llama3Parser
     marks = (re.compile(r"<\|python_", re.IGNORECASE),)
     variants = ("python_tag", "bare")
     closing = _ENDS[0]
+    section = (TAG, ";", "")
 
     def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
         text = super().write(calls, tools, variant)
         return text.removeprefix(TAG) if variant == "bare" else text
-
-    def write_section(self, calls: Sequence[str]) -> str:
-        return TAG + ";".join(calls)

@@ -1,6 +1,6 @@
 """A program has no capabilities, and gets none by starting another program.
 
-Named in unreachable-python: programs may still read what root may.
+Not promised: unreachable-python (programs keep one to read what root may).
 """
 
 import subprocess

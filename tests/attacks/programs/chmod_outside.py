@@ -1,4 +1,7 @@
-"""Nothing outside the request's directories changes its permissions."""
+"""Nothing outside the request's directories changes its permissions.
+
+Not promised: user-without-namespaces, bubblewrap (programs are the server's user).
+"""
 
 import os
 

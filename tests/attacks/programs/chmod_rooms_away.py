@@ -1,4 +1,7 @@
-"""A program cannot lock the server out of its own directories."""
+"""A program cannot lock the server out of its own directories.
+
+Not promised: user-without-namespaces, bubblewrap (programs are the server's user).
+"""
 
 import os
 

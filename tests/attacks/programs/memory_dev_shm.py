@@ -1,4 +1,7 @@
-"""Shared memory counts as memory: a removed file in /dev/shm."""
+"""Shared memory counts as memory: a removed file in /dev/shm.
+
+Not promised: accident-proof (only a cgroup counts it).
+"""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""Shared memory counts as memory: a file in memory that nobody has mapped."""
+"""Shared memory counts as memory: a file in memory that nobody has mapped.
+
+Not promised: accident-proof (only a cgroup counts it).
+"""
 
 import os
 import signal

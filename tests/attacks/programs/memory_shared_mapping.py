@@ -1,4 +1,7 @@
-"""Shared memory counts as memory: an anonymous shared mapping."""
+"""Shared memory counts as memory: an anonymous shared mapping.
+
+Not promised: accident-proof (only a cgroup counts it).
+"""
 
 import mmap
 import os

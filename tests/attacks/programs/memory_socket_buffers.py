@@ -1,6 +1,6 @@
 """The kernel's memory counts as memory: what waits in the buffers of sockets.
 
-Named in no-cgroup: only the kernel counts its own memory.
+Not promised: accident-proof (only a cgroup counts it).
 """
 
 import os

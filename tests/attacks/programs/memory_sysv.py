@@ -1,4 +1,7 @@
-"""Shared memory counts as memory, and a System V segment is gone after the request."""
+"""Shared memory counts as memory, and a System V segment is gone after the request.
+
+Not promised: accident-proof (only a cgroup counts it).
+"""
 
 import ctypes
 import os

@@ -1,4 +1,7 @@
-"""A program cannot blind or starve the processes that watch it, and so pass its bounds or outlive its request."""
+"""A program cannot blind or starve the processes that watch it, and so pass its bounds or outlive its request.
+
+Not promised: root-without-cgroup (the kernel exempts root from the limit of its processes).
+"""
 
 import os
 import resource
@@ -20,7 +23,7 @@ for pid in [*watchers, 1] if in_namespace else [*watchers, server]:
         if pid != 1:
             print("broken: prlimit on", "the server" if pid == server else "the supervisor", flush=True)
 children = 0
-while children < 2 * int(os.environ["PROCESSES"]):
+while children < 2 * int(os.environ["TASKS"]):
     try:
         child = os.fork()
     except OSError:
@@ -28,7 +31,7 @@ while children < 2 * int(os.environ["PROCESSES"]):
     if child == 0:
         signal.pause()
     children += 1
-if children > int(os.environ["PROCESSES"]):
+if children > int(os.environ["TASKS"]):
     print(children, "processes at once, until they are killed", flush=True)
     signal.pause()
 print("held")

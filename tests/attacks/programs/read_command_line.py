@@ -1,6 +1,6 @@
 """The server's command line is invisible.
 
-Named in root-without-namespaces, user-without-namespaces: command lines of other processes can be read.
+Not promised: root-without-namespaces, user-without-namespaces (only a namespace hides other processes).
 """
 
 import os

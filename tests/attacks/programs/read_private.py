@@ -1,6 +1,7 @@
 """What only the server's user may read cannot be read.
 
-Named in user, user-without-namespaces, bubblewrap, unreachable-python: programs can read what the server can read.
+Not promised: user, user-without-cgroup, user-without-namespaces, bubblewrap, unreachable-python (programs read as the
+server's user).
 """
 
 import os

@@ -1,6 +1,6 @@
 """A program of a server that is root makes no file that runs as root.
 
-Named in bubblewrap: a root that cannot make its programs another user.
+Not promised: bubblewrap (this root cannot give its programs another user).
 """
 
 import os

@@ -1,6 +1,6 @@
 """A program cannot slow down or stop the processes that watch it.
 
-Named in no-signal-scope: signals to other processes.
+Not promised: no-signal-scope (signals to other processes).
 """
 
 import os

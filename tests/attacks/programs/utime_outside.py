@@ -1,4 +1,7 @@
-"""Nothing outside the request's directories changes its times."""
+"""Nothing outside the request's directories changes its times.
+
+Not promised: root-without-namespaces, user-without-namespaces (of files that the program's user may write).
+"""
 
 import os
 

@@ -53,6 +53,20 @@ async def test_admin_routes_work_as_in_the_fake_and_are_never_forwarded() -> Non
         assert sandbox.ledger.requests == 1, "only the one request that was not struck"
 
 
+@pytest.mark.parametrize(
+    "path", ["/../../admin", "/a/%2e%2E/../admin", "/..%2fadmin", "/%252e%252e/admin", "/..\\admin"]
+)
+async def test_no_path_leaves_the_prefix_of_the_upstream(path: str) -> None:
+    seen: list[tuple[bytes, bytes]] = []
+    async with (
+        scripted_upstream(always(OK, seen)) as server,
+        FaultProxy(f"http://u:p@127.0.0.1:{server.port}/sandbox/") as proxy,
+    ):
+        assert (await one(proxy.port, get(path))).status == 400
+        assert not seen
+        assert (await one(proxy.port, get("/a..b/..."))).status == 200
+
+
 def test_forwarding_code_for_other_machines_needs_a_flag_and_a_token() -> None:
     for options in ({}, {"allow_remote": True}, {"token": "t"}):
         with pytest.raises(UnsafeBindError, match="would run code for anyone"):

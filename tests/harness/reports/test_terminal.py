@@ -10,6 +10,7 @@ import pytest
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, RunReporter
+from sfusion.harness.reports.summaries import github_annotations
 from tests.harness.reports.synthetic import broken_run, held_run
 
 RUNS = [broken_run(60), held_run(10)]
@@ -20,8 +21,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(out: io.StringIO, runs: list[RunReport]) -> str:
-    with RunReporter(out, len(runs)) as reporter:
+def shown(out: io.StringIO, runs: list[RunReport], *, verbose: bool = True) -> str:
+    with RunReporter(out, len(runs), verbose=verbose) as reporter:
         for run in runs:
             reporter.run_ended(run)
         reporter.finish(runs, " 2 skipped (not written for world sim).")
@@ -38,6 +39,20 @@ def test_a_build_log_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second == "[2/2] held    single-node"
     assert (empty, head.split()) == ("", ["scenario", "promises", "calls", "time", "took"])
     assert text.endswith("2 runs: 1 broke a promise, 1 held. 2 skipped (not written for world sim).\n")
+
+
+def test_runs_that_held_are_only_counted_unless_asked_for() -> None:
+    text = shown(io.StringIO(), RUNS, verbose=False)
+    assert "[1/2] broken  throttled-gateway" in text
+    assert "single-node" not in text
+    assert shown(io.StringIO(), RUNS[1:], verbose=False).startswith("1 run: every promise held.")
+
+
+def test_github_gets_an_annotation_for_each_promise_that_did_not_hold() -> None:
+    verdicts = [Verdict("p", "broken", "50%: a,\nb"), Verdict("q", "unknown", "why"), Verdict("r", "held", "")]
+    assert github_annotations([RunReport("s", verdicts, cell="x=1,y=2")]) == (
+        "::error title=s[x=1%2Cy=2] p::50%25: a,%0Ab\n::warning title=s[x=1%2Cy=2] q::why\n"
+    )
 
 
 def test_broken_and_unknown_promises_follow_the_table_with_the_replay_command() -> None:

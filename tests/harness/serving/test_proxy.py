@@ -39,6 +39,11 @@ async def serving(*arguments: str, lines: int = 3) -> AsyncIterator[Served]:
             await process.communicate()
 
 
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
 async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path) -> None:
     faults, journal = tmp_path / "faults.yaml", tmp_path / "journal.ndjson"
     faults.write_text("- {name: flaky-start, first: 1, what: {status: 503}}\n")
@@ -56,10 +61,14 @@ async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path
     options += ["--event-log", str(tmp_path / "logs")]
     (tmp_path / "logs").mkdir()
     before = time.time()
-    headers = ["--header", "X-Api-Key: api-secret", "--header", "x-b:2"]
+    (tmp_path / "key").write_text("api-secret\n")
+    address = tmp_path / "address"
+    headers = ["--header", f"X-Api-Key: @{tmp_path / 'key'}", "--header", "x-b:2"]
     async with (
         scripted_upstream(always(OK, seen)) as server,
-        serving(f"http://u:pw-secret@127.0.0.1:{server.port}/run_code", *options, *headers) as served,
+        serving(
+            f"@{written(address, f'http://u:pw-secret@127.0.0.1:{server.port}/run_code')}", *options, *headers
+        ) as served,
     ):
         first, second, third = served.output.splitlines()
         assert first == f"fault proxy on http://127.0.0.1:{served.port} for {server.url}"
@@ -129,6 +138,10 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
         (["http://h", "--model", "{quota"], "--model:1: not YAML"),
         (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (SFUSION_TOKEN or --token-file)"),
         (["http://h", "--header", "my-secret"], "--header takes 'Name: value'"),
+        (["http://h", "--header", "X-Key: my-secret"], "--header X-Key: other users can read a command line"),
+        (["http://h", "--header", "X-Key: $NO_SUCH_VARIABLE"], "--header X-Key: the variable NO_SUCH_VARIABLE is not"),
+        (["http://h", "--header", "X-Key: @nowhere"], "--header X-Key: nowhere cannot be read"),
+        (["http://u:my-secret@h"], "URL: other users can read a command line"),
         (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: the value contains characters"),
         (["http://h", "--port", "99999"], "port 99999 does not exist"),
         (["http://h", "--journal", "nowhere/at/all"], "--journal nowhere/at/all cannot be written"),

@@ -159,16 +159,28 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
 async def test_the_start_says_how_programs_are_confined_and_what_a_missing_kernel_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bare = PythonExecutor(namespaces=False, landlock=False, own_user=False)
+    bare = PythonExecutor(namespaces=False, landlock=False, own_user=False, control_groups=False)
     async with FakeSandbox(executor=bare) as sandbox:
         await serve_sandbox._print_banner(sandbox, "no faults")
-        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("confinement: ")]
-        assert line.startswith("confinement: none; NOT confined: writing to files elsewhere, permissions, times and")
+        _, _, level, gaps, advice, *_ = capsys.readouterr().out.splitlines()
+        assert level in ("accident-proof: seccomp", "accident-proof: no layer")
+        assert gaps.startswith("NOT confined: memory and processes of a hostile program, this server, which programs")
+        assert advice.startswith("for contained: namespaces (")
     async with FakeSandbox(executor="python") as sandbox:
         await serve_sandbox._print_banner(sandbox, "no faults")
         output = capsys.readouterr().out
-        assert output.count("\nconfinement: ") == 1
+        assert (await sandbox.executor.confinement()).describe() in output  # type: ignore[attr-defined] # it is python
         assert "ipykernel" not in output
         monkeypatch.setattr(serve_sandbox, "find_spec", lambda name: None)
         await serve_sandbox._print_banner(sandbox, "no faults")
         assert "\nnotebooks need ipykernel, which is missing: " in capsys.readouterr().out
+
+
+def test_a_server_that_must_be_contained_does_not_start_otherwise() -> None:
+    command = ["serve", "sandbox", "--port", "0", "--executor", "python", "--require", "contained"]
+    refused = CliRunner().invoke(app, [*command, "--network"])
+    assert refused.exit_code == 3, refused.output
+    assert "--require contained: this is\naccident-proof: " in refused.output
+    assert "own network (" in refused.output
+    for more in (["--executor", "scripted"], ["--require", "tight"]):
+        assert CliRunner().invoke(app, [*command, *more]).exit_code == 2

@@ -9,10 +9,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sfusion_tools.formats import Format, Parsed
+from sfusion_tools.formats import Format, Parsed, format_names
 
 DATA = Path(__file__).parent / "data"
 TOOLS: list[dict[str, Any]] = json.loads((DATA / "tools.json").read_text(encoding="utf-8"))
+
+
+def every_parser() -> list[str]:
+    """The formats without those that differ from an earlier one only in their markers."""
+    alike = "qwen25 glm47 hunyuan_v3 deepseekv4 seed_oss step3 functiongemma nemotron hunyuan_a13b granite phi4_mini"
+    return [
+        name for name in format_names() if name not in f"{alike} internlm longcat lfm2 deepseekv31 minimax_m2".split()
+    ]
 
 
 @functools.cache

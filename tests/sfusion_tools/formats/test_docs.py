@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import sfusion_tools.formats
@@ -20,10 +22,17 @@ def test_the_example_in_the_docs_runs() -> None:
     exec(compile(snippet, "docs/tool-call-formats.md", "exec"), {})
 
 
-def test_the_docs_list_every_format_and_alias() -> None:
-    for name in format_names():
-        for word in (name, *get_format(name).aliases):
-            assert f"`{word}`" in DOC
+def rows() -> Iterator[str]:
+    """The table of formats; run this module to print it."""
+    yield "| name, alias | a call |"
+    yield "|---|---|"
+    for form in map(get_format, format_names()):
+        call = form.example.replace("\n", "⏎").replace("|", "\\|").replace("`", "'")
+        yield f"| {', '.join(f'`{word}`' for word in (form.name, *form.aliases))} | `{call}` |"
+
+
+def test_the_docs_list_every_format_with_an_example() -> None:
+    assert "\n".join(rows()) in DOC
 
 
 def test_the_docs_explain_every_kind_of_problem() -> None:
@@ -42,3 +51,7 @@ def test_the_docs_state_the_agreement_that_the_tests_measure() -> None:
     for name, reached in REACHED.items():
         total = sum(record["format"] == name for record in records())
         assert f"| {name} | {total} / {total} | {reached} / {total} |" in DOC
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(rows()) + "\n")

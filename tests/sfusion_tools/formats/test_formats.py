@@ -12,11 +12,12 @@ from sfusion_tools.formats import (
     ContentDelta,
     RenderError,
     UnknownFormatError,
+    format_for,
     format_names,
     get_format,
 )
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
-from tests.sfusion_tools.formats.recordings import TOOLS, plain
+from tests.sfusion_tools.formats.recordings import TOOLS, every_parser, plain
 
 CALL = {"name": "code_interpreter", "arguments": {"code": "print(1)"}}
 
@@ -26,10 +27,43 @@ def test_public_names_are_sorted_and_complete() -> None:
     assert all(hasattr(formats, name) for name in formats.__all__)
 
 
-def test_there_are_eleven_formats_and_aliases_work() -> None:
-    assert len(format_names()) == 11
+def test_names_and_aliases_are_unique() -> None:
+    names = [word for name in format_names() for word in (name, *get_format(name).aliases)]
+    assert len(names) == len(set(names)) > 33
     assert get_format("qwen") is get_format("qwen25")
     assert get_format("glm") is get_format("glm45")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen25"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
+        ("zai-org/GLM-4.6", "glm45"),
+        ("zai-org/GLM-4.7-Flash", "glm47"),
+        ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3"),
+        ("nvidia/Llama-3.1-Nemotron-Nano-8B-v1", "nemotron"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "qwen3_coder"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseekv3"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseekv31"),
+        ("deepseek-ai/DeepSeek-V3.2", "deepseekv32"),
+        ("MiniMaxAI/MiniMax-M2", "minimax_m2"),
+        ("someone/new-model", None),
+    ],
+)
+def test_the_id_of_a_model_tells_its_format(model: str, name: str | None) -> None:
+    form = format_for(model=model)
+    assert (form and form.name) == name
+
+
+def test_a_template_tells_its_format_and_decides() -> None:
+    for name in format_names():
+        form = get_format(name)
+        found = format_for(template=f"{form.example} {' '.join(form.signs)}", model="Qwen2.5")
+        assert found is not None
+        assert form.signs
+        assert found.name == name or found.parser.openers == form.parser.openers
 
 
 def test_an_unknown_format_is_refused_with_a_near_match() -> None:
@@ -65,7 +99,7 @@ def test_a_finished_stream_refuses_more_text() -> None:
 @pytest.mark.parametrize("name", format_names())
 def test_a_call_is_a_draft_if_the_prompt_ended_inside_the_thinking(name: str) -> None:
     form = get_format(name)
-    closing = "<|end|>" if name == "gpt-oss" else "</think>\n\n"
+    closing = form.parser.think_marks[1] + "\n\n" if form.parser.think_marks else "<|end|>"
     text = f"maybe {form.render([CALL])} {closing}{form.render([CALL])}"
     parsed = form.parse(text, TOOLS, in_think=True)
     assert plain(parsed) == [CALL]
@@ -163,7 +197,7 @@ SIBLINGS = (
 )
 
 
-@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("name", every_parser())
 @pytest.mark.parametrize("new", ["", '"', "}", "<", "\\", "\n"])
 def test_one_wrong_character_in_a_call_loses_at_most_that_call(name: str, new: str) -> None:
     """Damage the second of three calls at every position of its arguments, one character at a time."""
@@ -182,7 +216,7 @@ def test_one_wrong_character_in_a_call_loses_at_most_that_call(name: str, new: s
         assert len(read) <= 3, spoiled
 
 
-@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("name", every_parser())
 def test_a_text_cut_off_anywhere_never_yields_a_call_that_was_not_written(name: str) -> None:
     form = get_format(name)
     text = form.render(SIBLINGS, tools=TOOLS)

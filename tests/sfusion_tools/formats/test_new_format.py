@@ -1,47 +1,93 @@
-"""A new format takes one module, as in docs/extending.md: parsing, rendering, spoiling and serving follow from it."""
+"""A new format takes a declaration, as in docs/extending.md: parsing, rendering and serving follow from it."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from tests import ROOT
-from tests.docs.blocks import read_page
+import pytest
 
-CHECK = """
 from sfusion.fakes.sglang.malformed import TOOLS, catalogue
 from sfusion.fakes.sglang.quirks import call_parser, shown_name
-from sfusion_tools.formats import format_names, get_format
+from sfusion_tools.errors import FormatError, UnknownFormatError
+from sfusion_tools.formats import get_format
+from tests import ROOT
+from tests.docs.blocks import read_page
+from tests.sfusion_tools.formats.recordings import chunkings, plain, streamed
 
-toy = get_format("toy")
-call = {"name": "search", "arguments": {"query": "x"}}
-assert toy.render([call], "Well.") == 'Well.\\n<call:search>{"query": "x"}</call>'
-texts = list(catalogue(3, ["toy"]))
-assert len(texts) == 28
-for text in texts:
-    parsed = toy.parse(text.text, TOOLS, finish_reason=text.finish_reason)
-    assert [{"name": one.name, "arguments": one.arguments} for one in parsed.calls] == list(text.calls), text
-    assert sorted((one.severity, one.kind) for one in parsed.problems) == sorted(text.problems), text
-assert "belong to toy, not to hermes" in get_format("hermes").parse("<call:x>{}</call>").problems[0].message
-assert call_parser("toy").whole(toy.render([call]), TOOLS, "stop").pieces[0].name == "search"
-assert shown_name("toy") == format_names()[-1] == "toy"
-"""
+CALL = {"name": "search", "arguments": {"query": "x"}}
 
 
-def test_one_module_adds_a_format(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "sfusion_tools", tmp_path / "sfusion_tools")
-    module = "sfusion_tools/formats/families/toy.py"
-    (tmp_path / module).write_text(read_page(ROOT / "docs" / "extending.md", ROOT).files[module], encoding="utf-8")
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-c", CHECK],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_two_lines_of_yaml_add_a_format(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text(read_page(ROOT / "docs" / "extending.md", ROOT).files["toy.yaml"], encoding="utf-8")
+    toy = get_format(str(file))
+    assert toy.render([CALL], "Well.") == 'Well.\n<call:search>{"query": "x"}</call>'
+    texts = list(catalogue(3, [str(file)]))
+    assert len(texts) == 28
+    for text in texts:
+        parsed = toy.parse(text.text, TOOLS, finish_reason=text.finish_reason)
+        assert plain(parsed) == list(text.calls), text
+        assert sorted((one.severity, one.kind) for one in parsed.problems) == sorted(text.problems), text
+    parser = call_parser(str(file))
+    assert parser is not None
+    made = parser.whole(toy.render([CALL]), TOOLS, "stop")
+    assert made is not None
+    assert made.pieces[0].name == "search"
+    assert shown_name("toy") == "toy"
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ('call: "<c>{object}</c>"', '<c>{"name": "search", "arguments": {"query": "x"}}</c>'),
+        ('call: "{object}"\n  section: ["ACTS[", "]"]', 'ACTS[{"name": "search", "arguments": {"query": "x"}}]'),
+        (
+            'call: "{object}"\n  section: ["<a>[", "]</a>"]\n  keys: ["", args, id]',
+            '<a>[{"search": {"query": "x"}}]</a>',
+        ),
+        (
+            'call: "<f {name}>{arguments}</f>"\n  argument: "<p {key}>{value}</p>"\n  section: ["<s>", "</s>"]',
+            "<s><f search><p query>x</p></f></s>",
+        ),
+        ('call: "{name}({arguments})"\n  section: ["<py>", "</py>"]', "<py>search(query='x')</py>"),
+        ('call: "<o>call:{name}{arguments}<c>"\n  quote: "<q>"', "<o>call:search{query:<q>x<q>}<c>"),
+    ],
+)
+def test_each_kind_of_declaration_is_read_and_written(tmp_path: Path, declared: str, text: str) -> None:
+    file = tmp_path / "formats.yaml"
+    file.write_text(f"mine:\n  {declared}\n", encoding="utf-8")
+    form = get_format(f"{file}:mine")
+    assert form.render([CALL]) == text
+    for pieces in chunkings(text):
+        assert plain(streamed(form, pieces)) == [CALL]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("mine: {}", "mine needs a call"),
+        ('mine: {call: "<c>"}', "write it with {object}, or with {name} and {arguments}"),
+        ('mine: {call: "{object}"}', "marker before and after {object}"),
+        ('mine: {call: "{name}{arguments}"}', "markers before {name}"),
+        ('mine: {call: "<c>{object}</c>", ech: true}', "did you mean 'each'"),
+        ('mine: {call: "<c>{object}</c>", section: "<s>"}', "expected a list of texts"),
+        ('mine: {call: "<f>{name}{arguments}</f>", argument: "<p>"}', "{key} and {value}"),
+        ('hermes: {call: "<c>{object}</c>"}', "there is a format hermes already"),
+        ('a: {call: "<c>{object}</c>"}\nb: {call: "<d>{object}</d>"}', "declares a, b"),
+        ("- x", "expected a mapping"),
+    ],
+)
+def test_a_declaration_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, content: str, reason: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(FormatError) as error:
+        get_format(str(file))
+    assert reason in str(error.value)
+    assert str(file) in str(error.value)
+
+
+def test_a_name_that_a_file_does_not_declare_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text('one: {call: "<c>{object}</c>"}', encoding="utf-8")
+    with pytest.raises(UnknownFormatError, match="did you mean 'one'"):
+        get_format(f"{file}:onn")

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from benchmarks.texts import argument
 from sfusion_tools.formats import Parsed, RenderError, format_names, get_format
+from sfusion_tools.formats.braces import BraceFormat
+from sfusion_tools.formats.tags import TagFormat
 
 SNIPPETS = st.sampled_from(
     [
@@ -34,6 +36,14 @@ SNIPPETS = st.sampled_from(
         "<|tool_call_end|>",
         "<|call|>",
         "<|end|>",
+        "</｜DSML｜parameter>",
+        '<｜DSML｜invoke name="x">',
+        "<|close|>argument<|sep|>",
+        '<|"|>',
+        "<tool_call|>",
+        "<|tool_call>call:x{",
+        "]</tool_calls>",
+        "functools[",
         "```json\n",
         "\n```",
         "'''",
@@ -77,7 +87,9 @@ CALLS = st.lists(
     max_size=3,
 )
 MESSES = st.lists(st.one_of(SNIPPETS, st.text(max_size=8)), max_size=12).map("".join)
-CHECKS = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+CHECKS = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+FORMS = st.lists(st.sampled_from(format_names()), min_size=10, max_size=10, unique=True)
+"""Each example is tried in some of the formats."""
 
 
 def tools_for(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -98,8 +110,8 @@ def tools_for(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def variants() -> list[tuple[str, str]]:
-    return [(name, variant) for name in format_names() for variant in get_format(name).variants]
+def variants(names: list[str]) -> list[tuple[str, str]]:
+    return [(name, variant) for name in names for variant in get_format(name).variants]
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -107,12 +119,18 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(edges)]
 
 
-@given(calls=CALLS, places=st.lists(st.integers(0, 10**6), max_size=8), declared=st.booleans(), by_char=st.booleans())
+@given(
+    names=FORMS,
+    calls=CALLS,
+    places=st.lists(st.integers(0, 10**6), max_size=8),
+    declared=st.booleans(),
+    by_char=st.booleans(),
+)
 @CHECKS
 def test_rendered_calls_parse_to_the_same_calls(
-    calls: list[dict[str, Any]], places: list[int], declared: bool, by_char: bool
+    names: list[str], calls: list[dict[str, Any]], places: list[int], declared: bool, by_char: bool
 ) -> None:
-    for name, variant in variants():
+    for name, variant in variants(names):
         note(name)
         form = get_format(name)
         tools = tools_for(calls) if declared else None
@@ -120,7 +138,7 @@ def test_rendered_calls_parse_to_the_same_calls(
             text = form.render(calls, tools=tools, variant=variant)
         except RenderError:
             # Only formats with raw values have calls that they cannot express.
-            assert name in ("glm45", "qwen3_coder")
+            assert isinstance(form, TagFormat | BraceFormat)
             continue
         stream = form.stream(tools)
         pieces = list(text) if by_char else cut(text, places)
@@ -132,12 +150,15 @@ def test_rendered_calls_parse_to_the_same_calls(
 
 
 @given(
+    names=FORMS,
     text=MESSES,
     places=st.lists(st.integers(0, 10**6), max_size=6),
 )
 @CHECKS
-def test_any_text_parses_without_an_exception_and_the_same_in_pieces(text: str, places: list[int]) -> None:
-    for name in format_names():
+def test_any_text_parses_without_an_exception_and_the_same_in_pieces(
+    names: list[str], text: str, places: list[int]
+) -> None:
+    for name in names:
         note(name)
         form = get_format(name)
         whole = form.parse(text)
@@ -148,15 +169,16 @@ def test_any_text_parses_without_an_exception_and_the_same_in_pieces(text: str, 
 
 
 @given(
+    names=FORMS,
     calls=CALLS,
     spoil=st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from("dru"), SNIPPETS), min_size=1, max_size=3),
     places=st.lists(st.integers(0, 10**6), max_size=6),
 )
 @CHECKS
 def test_a_damaged_text_parses_the_same_in_pieces(
-    calls: list[dict[str, Any]], spoil: list[tuple[int, str, str]], places: list[int]
+    names: list[str], calls: list[dict[str, Any]], spoil: list[tuple[int, str, str]], places: list[int]
 ) -> None:
-    for name, variant in variants():
+    for name, variant in variants(names):
         note(name)
         form = get_format(name)
         tools = tools_for(calls)
@@ -174,12 +196,13 @@ def test_a_damaged_text_parses_the_same_in_pieces(
 
 
 @given(
+    names=FORMS,
     calls=CALLS,
     content=st.text(alphabet="abc .,é\n", min_size=1, max_size=20).map(str.strip).filter(bool),
 )
 @CHECKS
-def test_content_before_the_calls_is_preserved(calls: list[dict[str, Any]], content: str) -> None:
-    for name in format_names():
+def test_content_before_the_calls_is_preserved(names: list[str], calls: list[dict[str, Any]], content: str) -> None:
+    for name in names:
         note(name)
         form = get_format(name)
         tools = tools_for(calls)

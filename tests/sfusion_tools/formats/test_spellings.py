@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sfusion_tools.formats import format_names, get_format
-from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, plain, streamed
+from sfusion_tools.formats.braces import BraceFormat
+from sfusion_tools.formats.pythonic import PythonFormat
+from sfusion_tools.formats.tags import TagFormat
+from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, every_parser, plain, streamed
 from tests.sfusion_tools.formats.test_properties import SNIPPETS, cut
 
 TYPED = [
@@ -70,6 +74,7 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("pythonic", '[TOOL(KEY="say [")]\' \'")]', None, ["refused stray_text"]),
         ("pythonic", "[TOOL(KEY='x')] then [TOOL(KEY='y')]", [{"KEY": "x"}, {"KEY": "y"}], []),
         ("pythonic", "[TO<OL(KEY='x')]", None, ["noticed stray_marker"]),
+        ("pythonic", "[TO\nOL(KEY='x')]", None, ["noticed stray_marker"]),
         ("pythonic", "[await further instructions (or not)]", None, []),
         ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL"), {}, []),
         ("gpt-oss", HARMONY.format("", " to=functions.TOOL"), {}, ["repaired wrong_sender"]),
@@ -79,6 +84,9 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("gpt-oss", HARMONY.format("assistant to=functions.X", " to=functions.TOOL"), None, ["several_recipients"]),
         ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL,functions.X"), None, ["several_recipients"]),
         ("gpt-oss", HARMONY.format("assistant to=functions.TOOL", " to=functions.TOOL"), {}, []),
+        ("gpt-oss", " to=functions.TOOL<|channel|>commentary json<|message|>{}<|call|>", {}, []),
+        ("gpt-oss", "to=functions.TOOL", None, ["refused truncated"]),
+        ("glm47", "<tool_call>TOOL</tool_call>", {}, []),
     ],
 )
 def test_a_spelling_is_read_exactly_or_reported(name: str, text: str, arguments: Any, problems: list[str]) -> None:
@@ -111,6 +119,12 @@ ATTEMPTS = [
     "<|tool_call|>code_interpreter",
     '<|python_t}g|>{"name": "code_interpreter", "para": {}}',
     '[TOOL_CALL [{"name": "code_interpreter", "argument: {}}]',
+    '{"tool": "code_interpreter", "args": {"code": "print(1)"}}',
+    '{"action": "code_interpreter", "action_input": {"code": "print(1)"}}',
+    "Thought: I count.\nAction: code_interpreter\nAction Input: print(1)",
+    "(code_interpreter(code='print(1)')]",
+    "code_interpreter(code='print(1)')]",
+    "{code_interpreter(code='print(1)')}",
 ]
 
 
@@ -125,6 +139,89 @@ def test_an_attempt_in_another_spelling_is_never_dropped_without_a_problem(text:
         assert len(beside.calls) > 1 or beside.problems, form.name
         for problem in alone.problems:
             assert text[problem.position :][:1] == problem.excerpt[:1]
+
+
+TAG = re.compile(r"<[^<>]*>|\\n")
+
+
+@pytest.mark.parametrize("name", [name for name in format_names() if isinstance(get_format(name), TagFormat)])
+@pytest.mark.parametrize("new", ["", "x", " ", ">", "doubled"])
+def test_a_misspelt_tag_never_becomes_part_of_a_value(name: str, new: str) -> None:
+    """Damage every character of the tags around two values, one at a time."""
+    form = get_format(name)
+    call = {"name": "code_interpreter", "arguments": {"code": "a = 1\nb = 2", "timeout": 5}}
+    text = form.render([call], tools=TOOLS)
+    begin, end = text.index("code_interpreter") + len("code_interpreter"), len(text)
+    for tag in TAG.finditer(text, begin, end):
+        for at in range(tag.start(), tag.end()):
+            if text[at] == "\n" or any(
+                at in range(key.start(), key.end()) for key in re.finditer("code|timeout", text)
+            ):
+                continue
+            if new == "doubled" and text[at] in "<>":
+                continue  # it is part of the value
+            spoiled = text[:at] + (text[at] * 2 if new == "doubled" else new) + text[at + 1 :]
+            parsed = form.parse(spoiled, TOOLS)
+            for found in plain(parsed):
+                code = found["arguments"].get("code", "")
+                assert "<" not in code, spoiled
+                assert "param" not in code, spoiled
+                assert "arg" not in code, spoiled
+            assert (
+                parsed.problems or plain(parsed) == [call] or set(plain(parsed)[0]["arguments"]) != {*call["arguments"]}
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "qwen3_coder",
+            CODER.format("KEY", "x").replace("</function>", "<param=OBJECT>\n3\n</parameter>\n</function>"),
+        ),
+        (
+            "qwen3_coder",
+            CODER.format("KEY", "x").replace("</function>", "<parameter OBJECT>\n3\n</parameter>\n</function>"),
+        ),
+        ("qwen3_coder", CODER.format("KEY", "x\n</paramter>\n<parameter=OBJECT>\n{}")),
+        ("qwen3_coder", CODER.format("KEY", "x").replace("</parameter>", "</paramter>")),
+        ("glm45", GLM.format("KEY", "x</arg_value>\n<arg_ky>OBJECT</arg_key>\n<arg_vale>{}")),
+        ("glm45", GLM.format("KEY", "x</arg_vale>\n<arg_key>OBJECT</arg_key>\n<arg_value>{}")),
+    ],
+)
+def test_an_argument_behind_a_misspelt_tag_is_not_swallowed(name: str, text: str) -> None:
+    parsed = get_format(name).parse(text, TYPED)
+    assert parsed.calls == ()
+    assert [problem.kind for problem in parsed.refused] == ["bad_layout"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "read"),
+    [
+        ({"$ref": "#/$defs/City"}, "42", "42"),
+        ({"allOf": [{"$ref": "#/$defs/City"}], "description": "where"}, "null", "null"),
+        ({"anyOf": [{"$ref": "#/$defs/City"}, {"type": "null"}]}, "null", None),
+        ({"$ref": "#/$defs/Loop"}, "42", 42),
+        ({"const": "1"}, "1", "1"),
+        ({"type": "str"}, "42", "42"),
+        ({"type": "STRING"}, "42", "42"),
+        ({"type": "float"}, "42", 42),
+        ({"type": "int"}, "42", 42),
+        ({"type": "bool"}, "true", True),
+        ({"type": "dict"}, '{"a": 1}', {"a": 1}),
+        ({"type": "list"}, "[1]", [1]),
+        ({"type": "any"}, "42", 42),
+        ({"type": "uuid"}, "42", "42"),
+        ({"type": ["int", "none"]}, "null", None),
+    ],
+)
+def test_a_value_has_the_type_that_its_schema_declares_in_any_spelling(schema: Any, value: str, read: Any) -> None:
+    defs = {"City": {"enum": ["42", "null"]}, "Loop": {"$ref": "#/$defs/Loop"}}
+    parameters = {"type": "object", "properties": {"KEY": schema}, "$defs": defs}
+    tools = [{"function": {"name": "TOOL", "parameters": parameters}}]
+    for name, shape in (("glm45", GLM), ("qwen3_coder", CODER)):
+        (call,) = get_format(name).parse(shape.format("KEY", value), tools).calls
+        assert json.dumps(call.arguments) == json.dumps({"KEY": read})
 
 
 @pytest.mark.parametrize(
@@ -145,11 +242,15 @@ def test_prose_about_tools_is_not_taken_for_a_call(text: str) -> None:
 def spellings(name: str, body: str) -> list[tuple[str, str]]:
     """Ways to write a call whose only argument is ``body``, with nothing in it escaped; each with its argument."""
     form = get_format(name)
-    if name in ("glm45", "qwen3_coder"):
+    if isinstance(form, TagFormat | BraceFormat):
         return [(form.example.replace("VALUE", body), body)]
     quoted = [(f"{quote}{body}{quote}", between(quote, body)) for quote in QUOTES]
-    if name == "pythonic":
-        return [(f"[TOOL({prefix}{text})]", argument) for prefix in ("KEY=", "KEY=r") for text, argument in quoted]
+    if isinstance(form, PythonFormat):
+        return [
+            (form.write_section([f"TOOL({prefix}{text})"]), argument)
+            for prefix in ("KEY=", "KEY=r")
+            for text, argument in quoted
+        ]
     texts = [(form.example.replace('"VALUE"', f'"{body}"'), body)]
     if name == "llama3":
         texts += [(f"{{'name': 'TOOL', 'parameters': {{'KEY': {text}}}}}", argument) for text, argument in quoted]
@@ -175,14 +276,14 @@ BODIES = st.lists(
 ).map("".join)
 
 
-@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("name", every_parser())
 @given(body=BODIES, places=st.lists(st.integers(0, 10**6), max_size=4))
 @example(body="s = ''; print(len(s))".replace("=", "is"), places=[])
 @example(body="a\r\nb", places=[])
 @example(body="print(' ')", places=[])
 @example(body="''''", places=[])
 @example(body="''x''", places=[])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
     name: str, body: str, places: list[int]
 ) -> None:
@@ -194,7 +295,7 @@ def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
         assert exact or parsed.problems, text
 
 
-@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("name", every_parser())
 @given(keys=st.lists(st.sampled_from(["a", "b", "KEY"]), min_size=2, max_size=4), nested=st.booleans())
 @settings(max_examples=15)
 def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str], nested: bool) -> None:
@@ -202,21 +303,21 @@ def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str],
     unique = len(set(keys)) == len(keys)
     pairs = list(enumerate(keys))
     inner = "{" + ", ".join(f'"{key}": {number}' for number, key in pairs) + "}"
-    if nested:
-        texts = [form.write_section([form.write_call("TOOL", f'{{"OBJECT": {inner}}}')])]
-        if name in ("glm45", "qwen3_coder"):
-            shape = GLM if name == "glm45" else CODER
-            texts = [shape.format("OBJECT", inner), shape.format("OBJECT", inner.replace('"', "'"))]
-        elif name == "pythonic":
-            texts = [f"[TOOL(OBJECT={inner})]"]
-    elif name in ("glm45", "qwen3_coder"):
-        before, between, after = form.argument  # type: ignore[attr-defined]
-        arguments = "".join(f"{before}{key}{between}{number}{after}" for number, key in pairs)
-        texts = [form.write_section([form.write_call("TOOL", arguments)])]
-    elif name == "pythonic":
-        texts = [f"[TOOL({', '.join(f'{key}={number}' for number, key in pairs)})]"]
-    else:
-        texts = [form.write_section([form.write_call("TOOL", inner)])]
+    written = inner
+    if isinstance(form, TagFormat):
+        values = [("OBJECT", inner)] if nested else [(key, str(number)) for number, key in pairs]
+        written = "".join(form.write_argument(key, "VALUE").replace("VALUE", value) for key, value in values)
+        written = written.replace('string="true"', 'string="false"').replace('type="string"', 'type="object"')
+    elif isinstance(form, PythonFormat):
+        written = f"OBJECT={inner}" if nested else ", ".join(f"{key}={number}" for number, key in pairs)
+    elif isinstance(form, BraceFormat):
+        bare = inner.replace('"', "")
+        written = f"{{OBJECT:{bare}}}" if nested else bare
+    elif nested:
+        written = f'{{"OBJECT": {inner}}}'
+    texts = [form.write_section([form.write_call("TOOL", written)])]
+    if isinstance(form, TagFormat) and nested and not form.parser.tags.hint:
+        texts.append(texts[0].replace(inner, inner.replace('"', "'")))
     if name == "llama3":
         texts.append(texts[0].replace('"', "'"))
     for text in texts:

@@ -13,7 +13,7 @@ import pytest
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, RolloutLimits, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
-from sfusion_tools.rollout.tokens import call_id
+from sfusion_tools.rollout.continuation import call_id
 from sfusion_tools.schemas import ToolResponse
 from tests.sfusion_tools.rollout.helpers import RecordingTool, ScriptedEngine, calling, request
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time

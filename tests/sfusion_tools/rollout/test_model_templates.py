@@ -16,11 +16,11 @@ import pytest
 from sfusion_tools.formats import get_format
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, TemplateError, format_parser
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
-from sfusion_tools.rollout.tokens import call_id, continuation
+from sfusion_tools.rollout.continuation import call_id, continuation
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer, TokenizerError, load_tokenizer
 from tests import ROOT
 from tests.sfusion_tools.rollout.helpers import RecordingTool, schema
-from tests.sfusion_tools.rollout.model_templates import MODELS, REPLIES, Model
+from tests.sfusion_tools.rollout.model_templates import MODELS, REPLIES, TEMPLATES, Model
 from tests.sfusion_tools.tokenizers.test_hugging_face import TEMPLATE, save_tokenizer
 
 pytestmark = pytest.mark.xdist_group("transformers")
@@ -123,6 +123,122 @@ def test_a_tool_may_say_the_words_that_the_template_is_tried_with(content: Any) 
     reply = {"role": "tool", "content": content, "tool_call_id": call_id(), "name": "code_interpreter"}
     word = content if isinstance(content, str) else content[0]["text"]
     assert word in tokenizer.decode(continuation(tokenizer, [reply], last=None))
+
+
+def marked(file: str) -> tuple[str, list[str]]:
+    """A template and the special tokens that are written in it."""
+    template = (TEMPLATES / f"{file}.jinja").read_text(encoding="utf-8")
+    return template, sorted(set(re.findall(r"<[|｜][^<>' ]+>|<[a-z_]+\\|>|<sep>", template)) - {"<｜DSML｜invoke"})
+
+
+@pytest.mark.parametrize(
+    ("file", "end", "written"),
+    [
+        (
+            "gemma-4",
+            "<|tool_response>",
+            'response:search{value:<|"|>A<|"|>}<tool_response|><|tool_response>response:run{value:<|"|>B<|"|>}<tool_response|>',
+        ),
+        (
+            "kimi-k3",
+            "<|end_of_msg|>",
+            '<|open|>message role="tool" tool="search" index="1"<|sep|>A<|close|>message<|sep|><|end_of_msg|>'
+            '<|open|>message role="tool" tool="run" index="2"<|sep|>B<|close|>message<|sep|><|end_of_msg|>'
+            '<|open|>message role="assistant"<|sep|><|open|>response<|sep|>',
+        ),
+        (
+            "deepseek-v3.2",
+            "<｜end▁of▁sentence｜>",
+            "\n\n<function_results>\n<result>A</result>\n<result>B</result>\n</function_results>\n\n<think></think>",
+        ),
+        (
+            "command-r7b",
+            "<|END_OF_TURN_TOKEN|>",
+            "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|><|START_TOOL_RESULT|>[\n"
+            '{"tool_call_id": "1", "results": {"0": "A"}},\n'
+            '{"tool_call_id": "2", "results": {"0": "B"}}\n]<|END_TOOL_RESULT|><|END_OF_TURN_TOKEN|>'
+            "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>",
+        ),
+        (
+            "solar-open",
+            "<|calls|>",
+            "<|begin|>tool<|tool_response|><|tool_response:begin|>i1<|tool_response:name|>search<|tool_response:result|>A"
+            "<|tool_response:end|><|tool_response:begin|>i2<|tool_response:name|>run<|tool_response:result|>B"
+            "<|tool_response:end|><|end|><|begin|>assistant",
+        ),
+        (
+            "llama-4-json",
+            "<|eot|>",
+            "\n<|header_start|>ipython<|header_end|>\n\nA\n<|eom|>\n<|header_start|>ipython<|header_end|>\n\nB\n<|eom|>"
+            "\n<|header_start|>assistant<|header_end|>\n\n",
+        ),
+        (
+            "reka-edge",
+            "<sep>",
+            "human: <tool_response>\nA\n</tool_response><tool_response>\nB\n</tool_response><sep>assistant:",
+        ),
+    ],
+)
+def test_replies_are_rendered_as_after_the_calls_that_they_answer(
+    tmp_path: Path, file: str, end: str, written: str
+) -> None:
+    template, special = marked(file)
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, template, eos=end, special=special))
+    call = {"id": "i0", "type": "function", "function": {"name": "search", "arguments": {"query": "x"}}}
+    history = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "0", "tool_call_id": "i0", "name": "search"},
+    ]
+    replies = [
+        {"role": "tool", "content": content, "tool_call_id": own, "name": name}
+        for content, own, name in (("A", "i1", "search"), ("B", "i2", "run"))
+    ]
+    (last,) = tokenizer.encode(end)
+    for _ in range(2):  # learnt, and known
+        ids = continuation(tokenizer, replies, last=last, tools=[schema()], history=history)
+        assert tokenizer.decode(ids) == written
+    unended = continuation(tokenizer, replies, last=None, tools=[schema()], history=history)
+    assert tokenizer.decode(unended) == end + written
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "found"),
+    [
+        ("qwen3", {"enable_thinking": False}, "<think>"),
+        ("hermes-3", {}, "<|im_end|>"),
+        ("qwen2.5", {}, None),
+        ("deepseek-v3.2", {}, None),
+        ("solar-open", {}, None),
+    ],
+)
+def test_what_differs_from_a_conversation_rendered_at_once_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, options: dict[str, Any], found: str | None
+) -> None:
+    template, special = marked(file)
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, template, special=special), **options)
+    for text in ("1", "2"):
+        continuation(tokenizer, [{"role": "tool", "content": text, "tool_call_id": "i"}], last=None, tools=[schema()])
+    logged = [record.message for record in caplog.records]
+    assert len(logged) == (found is not None)
+    for message in logged:
+        assert message.startswith(f"The chat template of {tmp_path}: rendered at once, a conversation of")
+        assert str(found) in message
+
+
+def test_a_known_template_is_rendered_once_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = ByteTokenizer()
+    rendered: list[int] = []
+    render = ByteTokenizer.apply_chat_template
+    monkeypatch.setattr(
+        ByteTokenizer, "apply_chat_template", lambda *given, **more: rendered.append(1) or render(*given, **more)
+    )
+    for text in ("1", "22", "Uvqo"):
+        rendered.clear()
+        reply = {"role": "tool", "content": text, "tool_call_id": f"i{text}", "name": "search"}
+        ids = continuation(tokenizer, [reply], last=tokenizer.eos_token_id, history=[USER])
+        assert tokenizer.decode(ids) == f"\n<|im_start|>tool\n{text}<|im_end|>\n<|im_start|>assistant\n"
+    assert len(rendered) == 1
 
 
 TOO_LATE = "{% for m in messages %}{% if m.role == 'tool' %}{{ m.content }}{% endif %}{% endfor %}" + TEMPLATE.replace(

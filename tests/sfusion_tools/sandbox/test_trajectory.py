@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,8 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.studies.look import read_records
+from sfusion_tools.event_log import flush_event_logs
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import CallResult
 from sfusion_tools.sandbox.tool import count_call
@@ -38,6 +41,23 @@ async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
     assert len(counts["permit_wait_s"]) == len(counts["backoff_s"]) == 3
     assert other.extra_fields["extras"]["sfusion"]["outcomes"] == ["program_error"]
     json.dumps(trajectory.extra_fields)
+
+
+async def test_trajectory_and_group_are_in_what_the_tool_returns_and_in_the_event_log(tmp_path: Path) -> None:
+    verl = SimpleNamespace(extra_fields={}, request_id="of verl")
+    async with FakeSandbox(executor="scripted") as sandbox:
+        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "event_log": str(tmp_path / "events.ndjson")}
+        tool = SandboxFusionTool(config)
+        await tool.create("mine", group_id=7)
+        _, _, own = await tool.execute("mine", {"code": "1  # sfusion:call=a"})
+        instance, _ = await tool.create(create_kwargs={"group_id": 'g"8'})
+        _, _, given = await tool.execute(instance, {"code": ""}, agent_data=verl)
+        await tool.execute("no instance", {"code": "1  # sfusion:call=b"})
+    flush_event_logs()
+    assert (own["trajectory"], own["group"], given["trajectory"], given["group"]) == ("mine", "7", "of verl", 'g"8')
+    assert verl.extra_fields["extras"]["sfusion"]["trajectory"] == "of verl"
+    found = [(call.trajectory, call.group) for call in read_records([tmp_path])]
+    assert found == [("mine", "7"), ("of verl", 'g"8'), ("no instance", "")]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 METRICS = {
     "call_id",
+    "trajectory",
+    "group",
     "outcome",
     "infrastructure",
     "message",

@@ -8,20 +8,20 @@ import logging
 import math
 import os
 import re
-import shutil
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from sfusion.fakes.sandbox.protocol import CommandResult
 
 from .files import WorkDirectory
-from .guard.spec import Abilities, CommandReport, CommandSpec, ResourceBounds, UserKind
+from .guard.keeper import send_command
+from .guard.spec import Abilities, CommandReport, CommandSpec, GuardOptions, UserKind
 from .output import Capture, capture, decoded
 from .packets import stream_pair
 
@@ -34,15 +34,8 @@ _FOLDER = Path(__file__).parent
 class Spawner:
     """A guard process and the socket for its commands; started with the first command."""
 
-    def __init__(self, room: str, lock: int, *, bubblewrap: bool = False) -> None:
-        """Start nothing yet.
-
-        `room` is the directory to remove if the server is killed; `lock` marks it as in use. With `bubblewrap`, the
-        guard uses that program where it is installed and the guard may make no namespaces itself.
-        """
-        self._room = room
-        self._lock = lock
-        self._bubblewrap = bubblewrap and sys.platform == "linux"
+    def __init__(self, options: GuardOptions) -> None:
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._starting = asyncio.Lock()
@@ -64,11 +57,10 @@ class Spawner:
 
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        wrapper = (shutil.which("bwrap", path=os.defpath) or "") if self._bubblewrap else ""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER), self._room, str(self._lock), wrapper],
+            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER), self._options.to_json()],
             stdin=theirs.fileno(),
-            pass_fds=[self._lock],
+            pass_fds=[self._options.lock],
             stdout=subprocess.DEVNULL,
             env={"PATH": os.defpath, "LANG": "C.UTF-8"},
             cwd="/",
@@ -82,18 +74,16 @@ class Spawner:
     def start(self, spec: CommandSpec, standard: Sequence[int]) -> socket.socket:
         """Start a command on these descriptors; return the socket that reports its end.
 
-        Closing the writing side of that socket ends the command and all its processes; the guard closes the other end
-        when none is left.
+        Closing the writing side of that socket ends the command and all its processes.
         """
         if self._socket is None:
             raise RuntimeError("the guard process is not running")
         ours, theirs = socket.socketpair()
         try:
             payload = json.dumps(spec.to_json()).encode()
-            # Blocking, but the guard does nothing else between two commands.
+            # Blocking, but a keeper waits for it.
             self._socket.setblocking(True)
-            socket.send_fds(self._socket, [struct.pack("!I", len(payload))], [*standard, theirs.fileno()])
-            self._socket.sendall(payload)
+            send_command(self._socket, payload, [*standard, theirs.fileno()])
         except OSError:
             ours.close()
             raise
@@ -126,61 +116,88 @@ SPAWN_STALL = 0.02
 _DENIED = re.compile(r"(?:\[Errno \d+\] |\b)(?:Permission denied|Read-only file system)(?:: '(?P<path>[^']*)')?")
 
 
+SIGNAL_SCOPE_VERSION = 6
+"""The first version of Landlock that can block signals."""
+Level = Literal["contained", "accident-proof"]
+
+
 @dataclass(frozen=True, slots=True)
 class Confinement:
     """How programs are confined, given the machine and the options."""
 
-    namespaces: bool
-    """Each command has its own process ids: nothing survives, and other processes are invisible. Each request has its
-    own /tmp and home, and everything else is mounted read-only."""
-    landlock: bool
-    """The kernel refuses writes outside the work directory."""
-    signals: bool
-    """Programs cannot signal other processes."""
-    bounds: ResourceBounds = field(default_factory=ResourceBounds)
+    able: Abilities
     user_kind: UserKind = ""
-    seccomp: bool = False
-    """System calls are filtered that change files or processes in ways that Landlock does not know. Not needed with
-    namespaces."""
-    control_group: bool = False
-    """The kernel bounds memory, its own included, and processes, in addition to the supervisor."""
-    bubblewrap: bool = False
-    """All programs are in one set of namespaces that bubblewrap made, because the guard may make none."""
     root: bool = False
     """The server is root."""
+
+    @property
+    def namespaces(self) -> bool:
+        """Each command has its own process ids, each request its own /tmp and home; all else is read-only."""
+        return self.able.namespaces
 
     @property
     def own_user(self) -> bool:
         """Programs do not run as the server's user, but each request as one of its own."""
         return bool(self.user_kind)
 
+    @property
+    def signals(self) -> bool:
+        """Programs cannot signal other processes."""
+        return self.own_user or self.namespaces or self.able.landlock >= SIGNAL_SCOPE_VERSION
+
+    @property
+    def level(self) -> Level:
+        """`contained`: promised against an attacker; `accident-proof`: against programs as models write them."""
+        return "accident-proof" if self.missing else "contained"
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """The layers that `contained` lacks, and what would add each."""
+        able = self.able
+        layers = {
+            "namespaces": (able.namespaces, "in a container, allow it CAP_SYS_ADMIN or user namespaces"),
+            "Landlock": (able.landlock > 0, "Linux 5.13 with Landlock enabled"),
+            "seccomp": (able.seccomp, "x86-64 or ARM64 and a kernel with filters"),
+            "cgroup": (able.control_groups, f"start it with `{_IN_A_GROUP}`, or as root"),
+            "a Python that others may read": (self.user_kind != "own-reading", "install it where every user may go"),
+            "own network": (able.own_network, "leave out --network" if able.namespaces else "comes with namespaces"),
+        }
+        return {name: advice for name, (there, advice) in layers.items() if not there}
+
     def describe(self) -> str:
-        """Return one line that says which layers are in force, and what is not confined for lack of one."""
+        """Return the level, the layers in force, what is not confined, and what would raise the level, in lines."""
+        able = self.able
         layers = {
             "own user": self.own_user,
-            "namespaces": self.namespaces,
-            "read-only mounts": self.namespaces or self.bubblewrap,
-            "bubblewrap": self.bubblewrap,
-            "Landlock": self.landlock,
-            "seccomp": self.seccomp,
-            "cgroup": self.control_group,
+            "namespaces": able.namespaces,
+            "bubblewrap": able.bubblewrap,
+            "own network": able.own_network,
+            "Landlock": able.landlock > 0,
+            "seccomp": able.seccomp,
+            "cgroup": able.control_groups,
         }
-        alone = self.namespaces or self.own_user
+        alone = able.namespaces or self.own_user
         gaps = {
-            "writing to files elsewhere": self.namespaces or self.landlock,
-            "permissions, times and attributes of files elsewhere": self.namespaces or self.seccomp,
-            "limits and priorities of the server": alone or self.seccomp,
+            "memory and processes of a hostile program": able.control_groups,
+            "this server, which programs can call": able.own_network,
+            "writing to files elsewhere": able.namespaces or able.bubblewrap or able.landlock > 0,
+            "permissions and times of files elsewhere": alone or able.bubblewrap,
+            "limits and priorities of the server": alone or able.seccomp,
             "signals to other processes": self.signals,
             "making files that run as root": self.own_user or not self.root,
-            # Only Landlock forbids mounts in a further user namespace, which this root may not make.
-            "memory in file systems that programs mount": self.landlock or self.user_kind == "root-of-own",
             "files in /dev/shm": alone,
-            "command lines of other processes": self.namespaces or self.bubblewrap,
+            "command lines of other processes": able.namespaces or able.bubblewrap,
             "reading what the server can read": self.user_kind in ("root-of-own", "own"),
         }
-        text = f"confinement: {', '.join(name for name, there in layers.items() if there) or 'none'}"
-        missing = [name for name, closed in gaps.items() if not closed]
-        return f"{text}; NOT confined: {', '.join(missing)}" if missing else text
+        lines = [f"{self.level}: {', '.join(name for name, there in layers.items() if there) or 'no layer'}"]
+        if open_ones := [name for name, closed in gaps.items() if not closed]:
+            lines.append(f"NOT confined: {', '.join(open_ones)}")
+        if self.missing:
+            lines.append("for contained: " + "; ".join(f"{name} ({advice})" for name, advice in self.missing.items()))
+        return "\n".join(lines)
+
+
+_IN_A_GROUP = "systemd-run --user --scope -p Delegate=yes"
 
 
 class CommandRunner:
@@ -220,15 +237,9 @@ class CommandRunner:
             timeout,
             work.writable,
             max(memory_limit_mb, 0) * 2**20,
-            self.confinement.namespaces,
-            self.confinement.landlock,
-            self.confinement.bounds,
             work.mounts,
-            work.needed,
             work.user,
             self.confinement.user_kind,
-            self.confinement.seccomp,
-            self.confinement.control_group,
         )
         more = [] if results is None else [results]
         return await self._run(spec, given, more, race=self._stdin_race and stdin is not None)
@@ -288,8 +299,8 @@ class CommandRunner:
             noun = "process" if report.leftovers == 1 else "processes"
             logger.warning("killed %d %s that a program left behind: %s", report.leftovers, noun, spec.command)
         if report.bound:
-            logger.warning("killed a program with %s: %s", report.bound, spec.command)
-        denied = _DENIED.search(stderr) if spec.landlock or spec.namespaces else None
+            logger.warning("the kernel stopped a program from using %s: %s", report.bound, spec.command)
+        denied = _DENIED.search(stderr) if self.confinement.namespaces or self.confinement.able.landlock else None
         if denied:
             what = denied["path"] or "see its standard error"
             logger.warning("refused a program to write outside its work directory (%s): %s", what, spec.command)
@@ -306,13 +317,10 @@ def _close(*things: socket.socket | Capture) -> None:
 
 
 async def _wait_for_end(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[CommandReport, str, str]:
-    """Wait for the report, take the output at that moment, then wait until no process is left."""
-    loop = asyncio.get_running_loop()
-    data = await loop.sock_recv(control, 65536)
+    """Wait for the report, which comes when no process is left, and take the output at that moment."""
+    data = await asyncio.get_running_loop().sock_recv(control, 65536)
     report = CommandReport(**json.loads(data)) if data else CommandReport("stopped")
     stdout, stderr = (decoded(stream.take()) for stream in captures)
-    while data:
-        data = await loop.sock_recv(control, 65536)
     return report, stdout, stderr
 
 

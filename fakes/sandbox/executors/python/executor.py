@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import secrets
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sfusion.fakes.sandbox.protocol import (
@@ -24,14 +26,12 @@ from sfusion.fakes.sandbox.protocol import (
 )
 
 from .command import CommandRunner, Confinement, Spawner, logger
-from .files import WorkDirectory, make_room, needed_directories, private_directories
-from .guard.spec import Abilities, ResourceBounds, UserKind
+from .files import WorkDirectory, hidden_directories, make_room, needed_directories, private_directories
+from .guard.spec import Abilities, GuardOptions, ResourceBounds, UserKind
 from .guard.trees import remove_tree
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import NoKernelError, run_notebook
 
-SIGNAL_SCOPE_VERSION = 6
-"""The first version of Landlock that can block signals."""
 FETCH_LIMIT = 64 * 2**20
 """Maximum bytes of fetched files in one answer; the real server has no limit and runs out of memory."""
 _CPP_LIBRARIES = (
@@ -55,6 +55,7 @@ class PythonExecutor:
     """Runs programs on this machine, confined as tightly as the machine allows."""
 
     runs_code = True
+    name = "python"
 
     def __init__(
         self,
@@ -66,18 +67,22 @@ class PythonExecutor:
         namespaces: bool | None = None,
         landlock: bool | None = None,
         own_user: bool | None = None,
+        control_groups: bool | None = None,
+        network: bool = False,
     ) -> None:
         """Start nothing yet.
 
         `path` is where to look for programs and compilers, by default `default_path()`; `env` is added to the
-        otherwise minimal environment of programs. `namespaces`, `landlock` and `own_user` (each request runs as a user
-        of its own; needs root) are used if the machine supports them; True requires them, False disables them.
+        otherwise minimal environment of programs. `namespaces`, `landlock`, `own_user` (each request runs as a user of
+        its own; needs root) and `control_groups` are used if the machine supports them; True requires them, False
+        disables them. With `network`, programs use the machine's network and can call the server that runs them.
         """
         self._profile = profile
         self._path = path
         self._env = dict(env or {})
         self._bounds = bounds or ResourceBounds()
-        self._wanted = namespaces, landlock, own_user
+        self._wanted = namespaces, landlock, own_user, control_groups
+        self._network = network
         self._base: str | None = None
         self._lock: int | None = None
         self._spawner: Spawner | None = None
@@ -86,7 +91,7 @@ class PythonExecutor:
         self._cpp_flags: str | None = None
         self._users: Iterator[int] = iter(())
         self._deciding = asyncio.Lock()
-        self._needed: list[str] | None = None
+        self._needed: list[str] = []
         self._warned = False
 
     async def confinement(self) -> Confinement:
@@ -98,23 +103,20 @@ class PythonExecutor:
             return self._confinement
 
     async def _decide(self, able: Abilities) -> Confinement:
-        namespaces = _agreed("process namespaces", self._wanted[0], able.namespaces)
-        landlock = _agreed("Landlock", self._wanted[1], able.landlock > 0)
+        _agreed("process namespaces", self._wanted[0], able.namespaces)
+        _agreed("Landlock", self._wanted[1], able.landlock > 0)
         own_user = _agreed("a user of its own", self._wanted[2], able.users is not None)
-        if not landlock and not namespaces and not able.bubblewrap:
+        _agreed("a control group", self._wanted[3], able.control_groups)
+        confinement = Confinement(able, root=os.geteuid() == 0)
+        if not able.landlock and not able.namespaces and not able.bubblewrap:
             logger.warning("programs can write wherever this user can: this machine offers no Landlock")
-        signals = own_user or namespaces or (landlock and able.landlock >= SIGNAL_SCOPE_VERSION)
-        seccomp = landlock and able.seccomp and not namespaces
-        groups = able.control_groups
-        confinement = Confinement(namespaces, landlock, signals, self._bounds, seccomp=seccomp, control_group=groups)
-        confinement = replace(confinement, bubblewrap=able.bubblewrap, root=os.geteuid() == 0)
         if not own_user or able.users is None:
             return confinement
         first, count = able.users
         # Servers that run at the same time hardly ever use the same ones.
         self._users = itertools.islice(itertools.cycle(range(first, first + count)), secrets.randbelow(count), None)
         command = " && ".join(f"[ -r {shlex.quote(path)} ]" for path in self._expected())
-        kinds: tuple[UserKind, ...] = ("root-of-own", "own") if able.root_of_own and namespaces else ("own",)
+        kinds: tuple[UserKind, ...] = ("root-of-own", "own") if able.root_of_own and able.namespaces else ("own",)
         for kind in kinds:
             # The user that hides most of the machine, but nothing that programs are meant to find.
             confined = replace(confinement, user_kind=kind)
@@ -135,7 +137,7 @@ class PythonExecutor:
         try:
             return await self._run_code(request)
         except Exception as exc:
-            message = f"exception on running code {request.code}: {exc} None"
+            message = f"exception on running code {request.code}: {self._shown(exc)} None"
             return RunCodeAnswer("SandboxError", message)
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
@@ -149,7 +151,11 @@ class PythonExecutor:
                 self._warned = True
                 logger.warning(str(exc))
             shown = "\n".join(request.cells)[:100]
-            return RunJupyterAnswer("SandboxError", f"exception on running jupyter {shown}: {exc} None")
+            return RunJupyterAnswer("SandboxError", f"exception on running jupyter {shown}: {self._shown(exc)} None")
+
+    def _shown(self, error: Exception) -> str:
+        """An error with paths as programs know them, and none of the server's own."""
+        return re.sub(rf"{re.escape(self._base)}(/run-[^/']*)?", "", str(error)) if self._base else str(error)
 
     async def aclose(self) -> None:
         """Stop all running programs."""
@@ -157,7 +163,7 @@ class PythonExecutor:
             await self._runner.stop()
         if self._spawner is not None:
             await self._spawner.aclose()
-        self._spawner = self._runner = self._confinement = self._needed = None
+        self._spawner = self._runner = self._confinement = None
         if self._base is not None and self._lock is not None:
             await asyncio.to_thread(remove_tree, self._base)
             os.close(self._lock)
@@ -174,7 +180,8 @@ class PythonExecutor:
             names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, work)}
             if language.prepare is not None:
                 await runner.run(language.prepare.format(**names), work, request.compile_timeout)
-            names["source"] = _write_files(request, language, work, names)
+            write = partial(_write_files, request, language, work, names)
+            names["source"] = await asyncio.to_thread(write) if request.files else write()
             work.hand_over()
             memory = request.memory_limit_MB if self._profile != "2025-06" else -1
             compiled: CommandResult | None = None
@@ -199,7 +206,13 @@ class PythonExecutor:
     def _start(self) -> Spawner:
         if self._spawner is None:
             room, lock = self._room()
-            self._spawner = Spawner(room, lock, bubblewrap=self._wanted[0] is None)
+            namespaces, landlock, _, groups = (wanted is not False for wanted in self._wanted)
+            bubblewrap = shutil.which("bwrap", path=os.defpath) if self._wanted[0] is None else None
+            hidden = hidden_directories(network=self._network)
+            path = self._path or default_path()
+            self._needed = needed_directories(path, self._env, [*private_directories(), *hidden])
+            options = GuardOptions(room, lock, self._bounds, namespaces, landlock, groups, hidden, self._needed)
+            self._spawner = Spawner(replace(options, network=self._network, bubblewrap=bubblewrap or ""))
         return self._spawner
 
     def _room(self) -> tuple[str, int]:
@@ -215,10 +228,8 @@ class PythonExecutor:
     def _work_directory(self, confinement: Confinement, language: Language | None = None) -> WorkDirectory:
         """Make one, with a minimal environment, without the server's tokens, keys and proxies."""
         private = private_directories() if confinement.namespaces else []
-        if private and self._needed is None:
-            self._needed = needed_directories(self._path or default_path(), self._env)
         user = next(self._users) if confinement.own_user else None
-        work = WorkDirectory(self._room()[0], private, self._needed or [], user)
+        work = WorkDirectory(self._room()[0], private, self._needed, user)
         work.env = {
             "PATH": self._path or default_path(),
             "HOME": work.home,

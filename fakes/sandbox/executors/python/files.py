@@ -18,22 +18,37 @@ TMP, HOME = "/tmp", "/root"
 """As in the container of the real server, which runs programs as root."""
 
 
+SYSTEM = {"bin", "boot", "dev", "etc", "gnu", "nix", "opt", "proc", "run", "sbin", "sys", "usr", "var"}
+SYSTEM |= {"lib", "lib32", "lib64", "libx32"}
+"""The directories of the machine that programs see in a namespace, read-only."""
+
+
 def private_directories() -> list[str]:
     """Return the directories that a request gets its own of, where namespaces are available."""
     return [TMP, *([HOME] if os.path.isdir(HOME) else [])]
+
+
+def hidden_directories(*, network: bool) -> list[str]:
+    """Return the directories of the machine that programs do not see in a namespace.
+
+    Name servers may be found in /run, which is not hidden if programs use the network.
+    """
+    with os.scandir("/") as entries:
+        found = [entry.path for entry in entries if entry.name not in SYSTEM and entry.is_dir(follow_symlinks=False)]
+    more = filter(os.path.isdir, ["/var/tmp", *([] if network else ["/run"])])
+    return [*sorted(set(found) - {TMP, HOME}), *more]
 
 
 def beneath(path: str, directories: Iterable[str]) -> bool:
     return any(path == directory or path.startswith(directory + os.sep) for directory in directories)
 
 
-def needed_directories(search_path: str, env: Mapping[str, str]) -> list[str]:
-    """Return the directories beneath the private ones that programs read: this Python and what the variables name."""
-    named = [sys.prefix, sys.base_prefix, *sys.path, *_installations(search_path)]
+def needed_directories(search_path: str, env: Mapping[str, str], hidden: Sequence[str]) -> list[str]:
+    """Return the directories beneath the hidden ones that programs read: this Python and what the variables name."""
+    named = [sys.prefix, sys.base_prefix, *_installations(search_path, hidden)]
     for text in (search_path, *env.values()):
         named += text.split(os.pathsep)
     kept: list[str] = []
-    hidden = private_directories()
     absolute = [name for name in named if os.path.isabs(name)]
     for path in sorted({*map(os.path.abspath, absolute), *map(os.path.realpath, absolute)}):
         if path not in hidden and beneath(path, hidden) and not beneath(path, kept) and os.path.isdir(path):
@@ -41,9 +56,8 @@ def needed_directories(search_path: str, env: Mapping[str, str]) -> list[str]:
     return kept
 
 
-def _installations(search_path: str) -> Iterator[str]:
+def _installations(search_path: str, hidden: Sequence[str]) -> Iterator[str]:
     """Find where the links among the programs lead: a version manager installs them beneath the user's home."""
-    hidden = private_directories()
     for directory in filter(os.path.isdir, search_path.split(os.pathsep)):
         for entry in os.scandir(directory):
             if entry.is_symlink() and beneath(target := os.path.realpath(entry.path), hidden):
@@ -56,6 +70,8 @@ logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SKIPPED = "IGNORE_THIS_FILE"
 """The real server skips files with this in their name."""
+MOST_FILES, MOST_BYTES = 2_000, 256 * 2**20
+"""Of all files of a request together, which are in memory and written one by one; the real server has no bound."""
 MOST_LINKS = 40
 """The kernel follows no more in one path."""
 
@@ -92,15 +108,14 @@ class WorkDirectory:
         whom everything belongs, if it is not the server's.
         """
         self.user = user
-        self.needed = list(needed)
-        """What stays visible beneath the private directories, to be read only."""
         self.env: dict[str, str] = {}
         """The environment of the programs."""
         self.outer = tempfile.mkdtemp(prefix="run-", dir=base)
         self._root = self.outer if private else ""
-        self.mounts = {point: self.outer + point for point in private}
-        """Its own directory for each of these."""
-        for point, directory in self.mounts.items():
+        self.mounts = {point: self.outer.removeprefix(base) + point for point in private}
+        """Its own directory, beneath `base`, for each of these."""
+        self._own = [self.outer + point for point in private]
+        for point, directory in zip(private, self._own, strict=True):
             os.mkdir(directory)
             os.chmod(directory, 0o1777 if point == TMP else 0o700)
             for path in needed:
@@ -118,7 +133,7 @@ class WorkDirectory:
         else:
             self.home = os.path.join(self.outer, "scratch")
             os.mkdir(self.home)
-        for directory in {self.outer, *self.mounts.values(), self.folder, self._root + self.home}:
+        for directory in {self.outer, *self._own, self.folder, self._root + self.home}:
             self._give(directory)
 
     def hand_over(self) -> None:
@@ -155,6 +170,10 @@ class WorkDirectory:
 
     def restore(self, files: Mapping[str, str | None]) -> None:
         """Write the files of the request; their base64 may contain foreign characters but must have a valid length."""
+        size = sum(len(content or "") for content in files.values()) * 3 // 4
+        if len(files) > MOST_FILES or size > MOST_BYTES:
+            most = f"{MOST_FILES:,} with {MOST_BYTES:,}"
+            raise RefusedError(f"refused: {len(files):,} files with {size:,} bytes; a request may have {most}")
         for name, content in files.items():
             if content is None or SKIPPED in name:
                 continue
@@ -164,7 +183,7 @@ class WorkDirectory:
             with open(path, "wb") as file:
                 file.write(base64.b64decode(content))
             path = os.path.normpath(path)
-            while self.user is not None and not beneath(path, [self.folder]) and path not in self.mounts.values():
+            while self.user is not None and not beneath(path, [self.folder]) and path not in self._own:
                 self._give(path)
                 path = os.path.dirname(path)
 
@@ -194,7 +213,10 @@ class WorkDirectory:
         return path if os.path.isfile(path) else None
 
     def refuse_escapes(self, names: Iterable[str]) -> None:
-        """Raise if a name leads out of the directories of the request. The real server would follow it."""
+        """Raise if a name leads out of the directories of the request, which the real server would follow."""
+        names = list(names)
+        if len(names) > MOST_FILES:
+            raise RefusedError(f"refused: {len(names):,} files to fetch; a request may have {MOST_FILES:,}")
         for name in names:
             # normpath keeps two slashes at the beginning, and only two.
             path = os.path.normpath(os.path.join(self.cwd, name)).replace("//", "/")

@@ -32,7 +32,7 @@ class NoKernelError(Exception):
 
 async def run_notebook(request: RunJupyter, runner: CommandRunner, work: WorkDirectory, limit: int) -> RunJupyterAnswer:
     """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
-    _write_files(request, work)
+    await asyncio.to_thread(_write_files, request, work)
     with tempfile.TemporaryFile(dir=os.path.dirname(work.outer)) as results:
         driver = await runner.run("exec python main.py", work, request.total_timeout + SLACK, results=results.fileno())
         written = await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""

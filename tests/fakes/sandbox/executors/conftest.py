@@ -15,19 +15,33 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.executors.python.executor import default_path
 from tests.fakes.sandbox.executors.liveness import LivenessSocket
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confinement is Linux's")
 
 
 @pytest.fixture(scope="session")
-def shared() -> Iterator[Callable[..., PythonExecutor]]:
+def visible() -> Iterator[Path]:
+    """A directory of the machine that programs see, because it is in their search path, but may not change."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        os.chmod(directory, 0o755)  # programs may run as a user of their own
+        yield Path(directory)
+
+
+@pytest.fixture(scope="session")
+def path(visible: Path) -> str:
+    return f"{default_path()}{os.pathsep}{visible}"
+
+
+@pytest.fixture(scope="session")
+def shared(path: str) -> Iterator[Callable[..., PythonExecutor]]:
     """Makes executors that tests share, one for each set of options: to start one is more work than most programs."""
     made: list[PythonExecutor] = []
 
     @cache
     def make(**options: Any) -> PythonExecutor:
-        made.append(PythonExecutor(**options))
+        made.append(PythonExecutor(path=path, **options))
         return made[-1]
 
     yield make
@@ -61,10 +75,10 @@ async def private(executor: PythonExecutor) -> PythonExecutor:
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[Path]:
-    """A directory of the machine that programs see but may not change; they do not see the machine's /tmp."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
-        os.chmod(directory, 0o777)  # programs may run as a user of their own
+def elsewhere(visible: Path) -> Iterator[Path]:
+    """A directory that programs of `shared` executors see but may not change."""
+    with tempfile.TemporaryDirectory(dir=visible) as directory:
+        os.chmod(directory, 0o777)
         yield Path(directory)
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_a_name_that_climbs_above_the_root_of_programs_stays_in_their_directorie
         for climb in (exactly, "../" * 99, f"{TMP}/" + "../" * 99):
             work.restore({f"{climb}{machines.strip('/')}/file": b64("own")})
             assert os.listdir(machines) == []
-            assert Path(work.mounts[TMP], os.path.basename(machines), "file").read_text() == "own"
+            assert Path(work.outer + TMP, os.path.basename(machines), "file").read_text() == "own"
 
 
 async def test_a_link_out_of_the_work_directory_is_not_followed(
@@ -143,6 +144,20 @@ async def test_fetching_too_large_files_is_a_sandbox_error(executor: PythonExecu
     answer = await run(executor, "open('big', 'wb').truncate(2**29)", fetch_files=["big"])
     assert answer.status == "SandboxError"
     assert "larger than" in answer.message
+
+
+async def test_errors_show_paths_as_programs_know_them(executor: PythonExecutor) -> None:
+    answer = await run(executor, "print(1)", files={"x" * 300: ""})
+    assert "File name too long: '/tmp" in answer.message
+    assert "sfusion-" not in answer.message
+
+
+@pytest.mark.parametrize(
+    "given", [{"files": dict.fromkeys(map(str, range(2001)), "")}, {"fetch_files": list(map(str, range(2001)))}]
+)
+async def test_the_files_of_a_request_are_bounded_together(executor: PythonExecutor, given: dict[str, Any]) -> None:
+    answer = await run(executor, "print(1)", **given)
+    assert (answer.status, "a request may have 2,000" in answer.message) == ("SandboxError", True)
 
 
 async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_a_new_scenario_is_valid_and_every_promise_holds(tmp_path: Path) -> None
         f"{file}\nrun it with: sfusion run '{file}' --out runs\n",
     )
     assert sfusion("check", file) == (0, "1 file with 1 cell: all valid\n")
-    code, text = sfusion("run", file, "--jobs", 1, "--twice")
+    code, text = sfusion("run", file, "--jobs", 1, "--twice", "-v")
     assert code == 0, text
     assert "held    slow-start" in text
 

@@ -138,6 +138,15 @@ def test_a_replay_says_if_only_the_order_within_an_instant_differs(good: Path, t
     assert "all events are the same; some of one instant come in another order" in text
 
 
+def test_a_replay_prints_no_escape_sequences_of_a_stranger_s_journal(good: Path, tmp_path: Path) -> None:
+    in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path))
+    journal = tmp_path / "good" / "journal.ndjson"
+    journal.write_text(journal.read_text().replace('"cell":""', '"cell":"\\u001b[2Jgone"', 1))
+    _, text = in_process("replay", str(tmp_path / "good"))
+    assert "\\x1b[2Jgone" in text
+    assert "\x1b" not in text
+
+
 def test_cells_of_a_matrix_can_be_selected_by_name(good: Path, tmp_path: Path) -> None:
     good.write_text(GOOD + "matrix: {tools.rate_limit: [1, 2, 3]}\n")
     in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path / "out"), "-k", "rate_limit=2 or rate_limit=3")

@@ -97,6 +97,14 @@ class Simple:
 PROGRAMS = ("ok", "program_error", "program_timeout", "compile_error")
 
 
+class BlamesTheCode(Simple):
+    """States every failure of the sandbox as one of the program."""
+
+    async def outcome_and_text(self, parameters: Any) -> tuple[str, str]:
+        outcome, text = await super().outcome_and_text(parameters)
+        return (outcome, text) if outcome in PROGRAMS else ("program_error", "")
+
+
 class NoStdoutHere(Simple):
     """Every failure, the program's own timeout included, is the same text."""
 

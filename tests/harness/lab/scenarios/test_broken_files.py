@@ -140,7 +140,7 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "events:",
         "rollouts: {turns: [{say: hi}]}\nevents:",
         13,
-        "either `load` or `rollouts`, not both",
+        "has one of `load`, `rollouts` and `training`; found load and rollouts",
     ),
     "rollout promise without rollouts": (
         "- every_call_ends_once",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +70,7 @@ MISTAKES: dict[str, Mistake] = {
     "cancelled-while-queued": Mistake("in_flight_within_limit", core=reported.CountsCancelledAsReturned),
     "coloured-tracebacks": with_tool("rollout_ends", reported.Simple),
     "context-overflow-by-a-tool": NO_LIMITS,
+    "dead-server-read-as-failing-code": with_tool("no_gradient_from_lost_samples", reported.BlamesTheCode),
     "death-at-the-last-call": with_tool("infra_never_scored", reported.ScoresZero),
     "degradation-ladder": with_tool("infra_never_scored", reported.ScoresZero),
     "doubled-payload": Mistake("no_duplicate_execution", parser="whatever looks like one"),
@@ -83,9 +83,11 @@ MISTAKES: dict[str, Mistake] = {
     "fan-in-beyond-concurrency": Mistake("no_starvation", core=reported.Clogged, keys={"horizon": "60s"}),
     "fenced-instead-of-tagged": DROPS,
     "first-worker-leaves": Mistake("no_starvation", core=reported.DiesWithItsOwner, keys={"horizon": "60s"}),
+    "five-a-second": with_tool("retry_after_honoured", reported.Stubborn),
     "flaky-connections": NO_RETRY,
     "gateway-504-then-fine": NO_RETRY,
     "hang-at-the-end": with_tool("deadline_honoured", reported.Patient, horizon="120s"),
+    "hidden-ten-seconds": with_settings("outcomes", default_timeout=10),
     "hidden-default-timeout": with_settings("deadline_honoured", max_timeout=900),
     "html-instead-of-json": with_tool("text_is_truthful", reported.ShowsAnything),
     "invented-tool-reply": Mistake("outcomes", parser="believes invented replies"),
@@ -97,6 +99,9 @@ MISTAKES: dict[str, Mistake] = {
     "list-of-calls": Mistake("outcomes", parser="first only"),
     "lost-streams": with_tool("text_is_truthful", reported.BothOrNothing),
     "many-waiters": Mistake("no_starvation", core=reported.Clogged, keys={"horizon": "90s"}),
+    "masked-but-in-the-baseline": Mistake(
+        "no_signal_only_through_losses", keys={"training": lambda part: {**part, "lost": "mask"}}
+    ),
     "masked-rollouts": with_tool("infra_never_scored", reported.ScoresZero),
     "null-stdout": with_tool("stderr_shown", reported.BothOrNothing),
     "numpy-under-a-memory-limit": with_tool("stderr_shown", reported.OnlyStdout),
@@ -108,6 +113,7 @@ MISTAKES: dict[str, Mistake] = {
     "one-slow-sample": with_settings("deadline_honoured", default_timeout=3600),
     "one-turn-eats-the-budget": NO_LIMITS,
     "out-of-memory-program": with_tool("stderr_shown", reported.OnlyStdout),
+    "outage-trained-as-zeros": Mistake("tool_use_kept", keys={"training": lambda part: {**part, "lost": "zero"}}),
     "over-sampling": Mistake("throughput_at_least", keys={"rollouts": lambda part: {**part, "enough": None}}),
     "overload-right-limit": with_settings("attempts_per_call", rate_limit=128),
     "overload-too-wide": with_tool("infra_never_scored", reported.ScoresZero),
@@ -121,6 +127,7 @@ MISTAKES: dict[str, Mistake] = {
     "port-closed": with_settings("attempts_per_call", max_attempts=12),
     "proxy-in-between": with_tool("outcomes", reported.ShowsAnything),
     "reaped-keep-alive": NO_RETRY,
+    "refused-after-an-upgrade": with_tool("attempts_per_call", reported.Stubborn),
     "quota-of-sandboxes": with_tool("retry_after_honoured", reported.Stubborn),
     "rotten-compile": with_tool("outcomes", reported.Simple),
     "scaled-out-unevenly": with_tool("throughput_at_least", reported.RoundRobin),
@@ -206,16 +213,7 @@ def test_the_page_lists_every_incident() -> None:
     page = (ROOT / "docs" / "incidents.md").read_text()
     command = "python -m tests.docs.tables docs/incidents.md"
     assert updated(page) == page, f"update it: {command}"
-    assert "\n| `poisoned-call` | [PrimeIntellect-ai/verifiers#1622](https://github.com/" in page
-
-
-def test_a_report_is_either_played_or_listed_with_the_reason() -> None:
-    played, _, others = (ROOT / "docs" / "incidents.md").read_text().partition("## Reports that are not played")
-    known = set(re.findall(r"\[([\w.-]+/[\w.-]+#[0-9]+)\]", others))
-    both = known & set(re.findall(r"\[([\w.-]+/[\w.-]+#[0-9]+)\]", played))
-    assert both == {"bytedance/SandboxFusion#30"}
-    for row in others.splitlines()[3:]:
-        assert all(cell.strip() for cell in row.strip("|").split("|")), row
+    assert "\n- `poisoned-call`: One call made the sandbox itself fail" in page
 
 
 def test_the_library_is_large_and_every_incident_has_a_report() -> None:

@@ -70,6 +70,13 @@ def test_the_profile_is_detected_from_the_answers(old: str) -> None:
     assert "the fake plays profile 2026-07 (the default, as the answers do not show which it is)" in output
 
 
+def test_what_our_own_server_refuses_to_web_pages_is_not_drift(old: str) -> None:
+    code, output = drift(old, "-k", "run-code-origin or preflight")
+    assert code == 0
+    assert "is sfusion's fake, which refuses requests of web pages and of other host names: http/preflight" in output
+    assert "2 not comparable" in output
+
+
 def test_accepted_differences_exit_with_0(old: str, tmp_path: Path) -> None:
     known = tmp_path / "known.yaml"
     known.write_text("- {probe: memory/*, reason: the image ignores limits}\n- {probe: none/*, reason: once so}\n")
@@ -164,14 +171,15 @@ def test_a_server_that_is_not_a_sandbox_exits_with_3() -> None:
     assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 404 with text/html" in output
 
 
-def test_secrets_echoed_by_the_server_are_masked_in_reports(tmp_path: Path) -> None:
+def test_secrets_echoed_by_the_server_are_masked_in_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def echo(request: Request) -> Answer:
         return Answer.json({"detail": f"{dict(request.headers)} {request.query}"}, status=404)
 
     with Served(WireServer(WireApp(echo))) as server:
         url = server.url.replace("http://", "http://zquser:zqpass@") + "?key=zqquery"
         files = ["--json", tmp_path / "a.json", "--summary", tmp_path / "a.md"]
-        code, output = drift(url, "-k", "http/unknown or no-host", "--header", "X-Key: zqheader", *files)
+        monkeypatch.setenv("KEY", "zqheader")
+        code, output = drift(url, "-k", "http/unknown or no-host", "--header", "X-Key: $KEY", *files)
     assert code == 0, output
     assert "not comparable: raw bytes cannot carry the header, prefix or key of a gateway: http/no-host" in output
     content = output + (tmp_path / "a.json").read_text() + (tmp_path / "a.md").read_text()

@@ -300,7 +300,7 @@ def test_an_interrupted_recording_keeps_the_old_file(tmp_path: Path) -> None:
     assert (path.read_text(), os.listdir(tmp_path)) == ("mine", ["a.jsonl"])
 
 
-def test_secrets_echoed_by_the_server_are_masked_in_the_file(tmp_path: Path) -> None:
+def test_secrets_echoed_by_the_server_are_masked_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def echo(request: Request) -> Answer:
         if request.path == "/base/v1/ping":
             return Answer(body=b'"pong"')
@@ -310,7 +310,9 @@ def test_secrets_echoed_by_the_server_are_masked_in_the_file(tmp_path: Path) -> 
     path = tmp_path / "a.jsonl"
     with Served(WireServer(WireApp(echo))) as server:
         url = server.url.replace("http://", "http://zquser:zqpass%21@") + "/base?key=zqquery"
-        headers = ["--header", "X-Key: zqheader", "--header", "Authorization: Bearer zqbearer"]
+        monkeypatch.setenv("KEY", "zqheader")
+        monkeypatch.setenv("BEARER", "Bearer zqbearer")
+        headers = ["--header", "X-Key: $KEY", "--header", "Authorization: $BEARER"]
         code, output = sfusion("drift", url, "--record", path, "-k", "results/exit or http/no-host", *headers)
         port = str(server.port)
     assert code == 0, output

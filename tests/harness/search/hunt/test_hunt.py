@@ -401,6 +401,7 @@ def test_the_page_tells_what_was_found_and_what_never_happened() -> None:
     page = render_hunt(hunt, None, 3)
     assert "fault crash in phase body" in page
     assert "it stalls" in page
+    assert "cases played</text>" in page
     assert "Nothing broke" not in page
     assert "http://" not in page
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,9 +75,14 @@ def test_a_run_that_got_worse_shows_what_changed_and_where_it_began(recorded: Pa
     assert "+ 0.002000 server answered call=c0003 attempt=1 status=429" in text
     (found,) = json.loads(answer.read_text())["runs"]
     assert (found["worse"], found["same"], len(found["texts"]), len(found["first"]["context"])) == (True, False, 8, 3)
-    assert "1 run got worse" in page.read_text(encoding="utf-8")
-    code, text = compare(other, one)
+    shown = page.read_text(encoding="utf-8")
+    assert "1 run got worse" in shown
+    for line in ("outcomes: held", "ok: 10", "throttled: 0", "calls ok per second"):
+        assert f'<span class="worse">{line}' in shown
+    assert '<span class="">call p50' in shown, "calls that fail at once are not better"
+    code, text = compare(other, one, "--html", page)
     assert (code, "better: outcomes" in text) == (0, True)
+    assert '<span class="better">calls ok per second' in page.read_text(encoding="utf-8")
 
 
 def test_equal_runs_are_the_same(recorded: Path) -> None:
@@ -91,6 +97,27 @@ def test_a_promise_that_is_no_longer_checked_is_worse_and_a_new_one_is_not(recor
     code, text = compare(one, other)
     assert (code, "outcomes: held -> (none)" in text) == (1, True)
     assert compare(other, one)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("verdict.json", lambda text: text.replace('"seed": 1', '"seed": 2')),
+        ("journal.ndjson", lambda text: "".join(text.splitlines(keepends=True)[:-2])),
+        ("scenario.yaml", lambda text: text + "# a comment\n"),
+    ],
+)
+def test_a_file_that_was_edited_or_cut_short_is_named(
+    recorded: Path, tmp_path: Path, name: str, edit: Callable[[str], str]
+) -> None:
+    one, other = recorded / "good" / "compared", tmp_path / "edited"
+    shutil.copytree(one, other)
+    (other / name).write_text(edit((one / name).read_text()))
+    line = f"{other}: changed or cut short after the run wrote it: {name}"
+    code, text = compare(one, other)
+    assert (code, line in text.replace("\n", "")) == (1, True), text
+    replayed = CliRunner().invoke(app, ["replay", str(other)])
+    assert (replayed.exit_code, line in replayed.output) == (1, True)
 
 
 def test_folders_are_compared_run_by_run(recorded: Path) -> None:

@@ -169,7 +169,8 @@ def test_verdicts_and_figures_over_commits(folder: Path) -> None:
     assert "outcomes: held -> broken" in text
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert page.count("<svg class=") == 2
-    assert 'fill="var(--broken)"' in page
+    assert page.count('fill="var(--broken)"') == 4, "the same colour in both plots"
+    assert "2 runs</span>" in page
     assert second[:8] in (folder / "plots.svg").read_text()
     code, text = history("kep")
     assert (code, "did you mean 'kept'?" in text) == (2, True)

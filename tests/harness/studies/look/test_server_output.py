@@ -72,10 +72,11 @@ def test_its_output_is_read_as_json_and_as_docker_keeps_it(tmp_path: Path) -> No
     assert read(docker) == EXPECTED
 
 
-def test_a_compressed_file_is_read_up_to_a_bound(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(b" " * 999 + b"\n") * 8_000, b"\n" * 60_000], ids=["long lines", "many lines"])
+def test_a_compressed_file_is_read_up_to_a_bound(tmp_path: Path, more: bytes) -> None:
     bomb = tmp_path / "bomb.gz"
     first = json.dumps({"event_log": 1, "call": "c1", "began": 5.0, "outcome": "ok", "seconds": 1.0})
-    bomb.write_bytes(gzip.compress(f"{first}\n".encode() + (b" " * 999 + b"\n") * 8_000))
+    bomb.write_bytes(gzip.compress(f"{first}\n".encode() + more))
     unreadable = UnreadableLines()
     assert [one.call for one in LogReader([bomb], unreadable)] == ["c1"]
     assert "unpacks to more than 200 times its size" in unreadable.first[0]

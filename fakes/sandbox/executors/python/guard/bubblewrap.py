@@ -8,31 +8,35 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
-WRAPPED = "wrapped"
-"""Stands in place of bubblewrap's path once the guard is inside."""
+from .spec import GuardOptions
 
 
-def command(bubblewrap: str, rooms: str) -> list[str]:
-    """Return the command before a command to run: everything but the rooms is read-only."""
-    view = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--bind", rooms, rooms]
+def command(bubblewrap: str, writable: Sequence[str], *, network: bool) -> list[str]:
+    """Return the command before a command to run: everything but the writable directories is read-only."""
+    view = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+    for path in writable:
+        view += ["--bind", path, path]
     shared = ["--tmpfs", "/dev/shm"] if os.path.isdir("/dev/shm") else []
-    return [bubblewrap, *view, *shared, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--"]
+    own = ["--unshare-user", "--unshare-pid", "--unshare-ipc", *([] if network else ["--unshare-net"])]
+    return [bubblewrap, *view, *shared, *own, "--"]
 
 
-def works(bubblewrap: str, rooms: str) -> bool:
+def works(bubblewrap: str, writable: Sequence[str], *, network: bool) -> bool:
     import subprocess  # with threading, which makes every fork of the guard twice as expensive
 
+    trial = [*command(bubblewrap, writable, network=network), "true"]
     try:
-        tried = subprocess.run([*command(bubblewrap, rooms), "true"], capture_output=True, check=False, timeout=10)
+        return subprocess.run(trial, capture_output=True, check=False, timeout=10).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return tried.returncode == 0
 
 
-def enter(bubblewrap: str, rooms: str) -> None:
+def enter(options: GuardOptions, writable: Sequence[str]) -> None:
     """Run this process again inside; never returns."""
-    os.set_inheritable(0, True)
-    os.set_inheritable(int(sys.argv[3]), True)  # the lock of the room
-    again = [sys.executable, *sys.orig_argv[1:-1], WRAPPED]
-    os.execv(bubblewrap, [*command(bubblewrap, rooms), *again])
+    for descriptor in (0, options.lock):
+        os.set_inheritable(descriptor, True)
+    again = [sys.executable, *sys.orig_argv[1:-1], replace(options, wrapped=True).to_json()]
+    os.execv(options.bubblewrap, [*command(options.bubblewrap, writable, network=options.network), *again])

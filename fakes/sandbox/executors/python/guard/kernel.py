@@ -7,12 +7,12 @@ not available, and nothing is called.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import socket
 import struct
 import sys
 from collections.abc import Mapping, Sequence
-
-from .memory import SHARED_MEMORY
 
 LINUX = sys.platform.startswith("linux")
 
@@ -20,6 +20,8 @@ CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
 SYS_MOUNT_SETATTR = 442
@@ -45,6 +47,7 @@ SCOPE_ABSTRACT_SOCKET, SCOPE_SIGNAL = 1, 2
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
 TERMINALS = "/dev/pts"
+SHARED_MEMORY = "/dev/shm"
 
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -71,12 +74,20 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""
 
 
 def enter_namespaces() -> None:
-    """Give the next child of this process its own process ids, mounts and shared memory.
+    """Give the next child of this process its own process ids, mounts and shared memory."""
+    _unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC)
 
-    Users other than root need a user namespace for that, in which their ids stay the same.
-    """
+
+def enter_network() -> None:
+    """Give this process and its children a network of their own, which has nothing but a loopback."""
+    _unshare(CLONE_NEWNET)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+
+
+def _unshare(flags: int) -> None:
+    """Users other than root need a user namespace for that, in which their ids stay the same."""
     uid, gid = os.geteuid(), os.getegid()
-    flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC
     check(libc.unshare(flags if uid == 0 else flags | CLONE_NEWUSER), "unshare")
     if uid:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
@@ -84,11 +95,10 @@ def enter_namespaces() -> None:
                 file.write(text)
 
 
-def isolate_namespace(shared_memory: int, mounts: Mapping[str, str], needed: Sequence[str]) -> None:
+def isolate_namespace(shared_memory: int, hidden: Sequence[str], needed: Sequence[str]) -> None:
     """Restrict the first process of a new namespace to its own processes, shared memory and terminals.
 
-    It can write only to the directories that are mounted in place of the machine's; what is `needed` beneath these
-    stays visible, read-only like everything else.
+    What is left of the machine is read-only, and of the `hidden` directories only what is `needed`.
     """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     set_mount(AT_RECURSIVE, "/", MOUNT_ATTR_RDONLY)
@@ -97,16 +107,34 @@ def isolate_namespace(shared_memory: int, mounts: Mapping[str, str], needed: Seq
         mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={shared_memory},mode=1777")
     if os.path.isdir(TERMINALS):
         mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    for point in hidden:
+        kept = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in needed if path.startswith(point + os.sep)}
+        mount("tmpfs", point, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+        for path, descriptor in kept.items():
+            os.makedirs(path)
+            # A user namespace may not take a directory without the mounts beneath it, which could hide something.
+            mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC)
+            os.close(descriptor)
+        set_mount(0, point, MOUNT_ATTR_RDONLY)
+
+
+def mount_directories(room: int, mounts: Mapping[str, str], needed: Sequence[str]) -> None:
+    """Mount directories of the room, which can be written to, in place of the machine's; the needed ones stay visible.
+
+    The room is given by a descriptor, because its path may be hidden.
+    """
+    opened = {}
     for point, directory in mounts.items():
+        directory = f"/proc/self/fd/{room}{directory}"
         for path in needed:
             if path.startswith(point + os.sep):
                 target = directory + path.removeprefix(point)
-                if os.path.realpath(target) != target:  # an earlier command of the request put a link there
+                if os.path.realpath(target) != os.path.realpath(directory) + path.removeprefix(point):
+                    # An earlier command of the request put a link there.
                     raise OSError(f"{path} cannot be mounted: a link is in its place")
-                # A user namespace may not take a directory without the mounts beneath it, which could hide something.
                 mount(path, target, None, MS_BIND | MS_REC)
-    # Opened first: the first mount may hide the directories of the others.
-    opened = {point: os.open(directory, os.O_PATH | os.O_CLOEXEC) for point, directory in mounts.items()}
+        # Opened first: the first mount may hide the directories of the others.
+        opened[point] = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     for point, descriptor in opened.items():
         mount(f"/proc/self/fd/{descriptor}", point, None, MS_BIND | MS_REC)
         os.close(descriptor)

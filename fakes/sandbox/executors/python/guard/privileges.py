@@ -10,8 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from . import kernel
-from .census import read
-from .memory import SHARED_MEMORY
+from .kernel import SHARED_MEMORY
+from .processes import read
+from .trees import remove_tree
 
 PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP = 28, 4
 PR_CAPBSET_DROP = 24
@@ -89,11 +90,11 @@ _REMOVE: dict[str, Callable[[int], object]] = {
 
 
 def remove_leftovers(user: int) -> None:
-    """Remove a user's files in /dev/shm, and its segments, semaphores and queues of System V."""
+    """Remove what a user has in /dev/shm, and its segments, semaphores and queues of System V."""
     for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
         with suppress(OSError):
             if entry.stat(follow_symlinks=False).st_uid == user:
-                os.unlink(entry.path)
+                remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
     for kind, remove in _REMOVE.items():
         lines = [line.split() for line in read(f"/proc/sysvipc/{kind}").splitlines()]
         for fields in lines[1:]:

@@ -1,8 +1,7 @@
-"""Filters the system calls of programs without namespaces, for what Landlock and users leave open.
+"""Filters the system calls of programs, for what namespaces, Landlock and users leave open.
 
-Most calls are simply refused; those that change permissions and times, which ordinary programs need, are handed to a
-listener in the guard. The filter is assembled here: the library that does it, libseccomp, comes with the system and not
-with Python, and is missing where it is needed most, in small containers.
+The filter is assembled here: the library that does it, libseccomp, comes with the system and not with Python, and is
+missing where it is needed most, in small containers.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import struct
 
 from . import kernel
 
-SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
-_ALLOW, _NOTIFY, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
+SECCOMP_SET_MODE_FILTER = 1
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x35, 0x06, 0x54
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
@@ -23,15 +22,14 @@ _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602)
 """ioctl: FS_IOC_SETFLAGS, its variant for 32 bits, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION."""
 
-_MEMFD_SECRET = 447
-"""The same number on every architecture."""
-
+_NEW_NAMESPACES = 0x7E020000
+"""clone: all of CLONE_NEW*."""
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 CALLS = {
     "x86_64": {
-        "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452,
-        "utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280,
+        "clone": 56, "clone3": 435, "unshare": 272, "setns": 308, "memfd_secret": 447,
+        "add_key": 248, "request_key": 249, "keyctl": 250,
         "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260,
         "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "setxattrat": 463,
         "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "removexattrat": 466,
@@ -40,7 +38,8 @@ CALLS = {
         "sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203, "sched_setattr": 314,
     },
     "aarch64": {
-        "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "utimensat": 88, "fchown": 55, "fchownat": 54,
+        "clone": 220, "clone3": 435, "unshare": 97, "setns": 268, "memfd_secret": 447,
+        "add_key": 217, "request_key": 218, "keyctl": 219, "fchown": 55, "fchownat": 54,
         "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "setxattrat": 463,
         "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16, "removexattrat": 466,
         "ioctl": 29, "file_setattr": 469, "io_uring_setup": 425, "mq_open": 180,
@@ -48,7 +47,13 @@ CALLS = {
         "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122, "sched_setattr": 274,
     },
 }  # fmt: skip
-_NOTIFIED = ("chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "futimesat", "utimensat")
+_ALWAYS_REFUSED = {
+    # A program has its namespaces; in one that it makes itself it could mount, and share memory that outlives it.
+    errno.EPERM: ("unshare", "setns"),
+    # Libraries fall back to clone, whose flags a filter can see. Pages of secret memory belong to no process. A key
+    # would be found by the next request. A ring does what other calls are refused for.
+    errno.ENOSYS: ("clone3", "memfd_secret", "add_key", "request_key", "keyctl", "io_uring_setup"),
+}
 _REFUSED = {
     errno.EPERM: ("chown", "fchown", "lchown", "fchownat", "file_setattr"),
     # As on a file system without extended attributes, which programs know how to deal with.
@@ -56,9 +61,9 @@ _REFUSED = {
         "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
         "removexattr", "lremovexattr", "fremovexattr", "removexattrat",
     ),
-    # It can do the same as the calls above; what a queue holds stays after the program.
-    errno.ENOSYS: ("io_uring_setup", "mq_open"),
+    errno.ENOSYS: ("mq_open",),  # what a queue holds stays after the program
 }  # fmt: skip
+"""Without namespaces."""
 _LEFT_BEHIND = ("shmget", "semget", "msgget")
 _OF_PROCESS = {
     # libzmq, and so every notebook, aborts if it may not set the scheduling of its own threads, which a filter cannot
@@ -90,26 +95,21 @@ def _unless_equal(value: int, skipped: int) -> _Instruction:
 
 
 _DENY = _answer(_ERRNO | errno.EPERM)
-_NO_SECRET_MEMORY = [
-    _load(_NUMBER),
-    (_AND, 0, 0, ~_X32 & 0xFFFFFFFF),
-    _unless_equal(_MEMFD_SECRET, 1),
-    _answer(_ERRNO | errno.ENOSYS),
-    _answer(_ALLOW),
-]
-"""No measure finds its pages: they belong to no process, and their file claims to have none."""
 _ONLY_SELF = [_unless_equal(0, 1), _answer(_ALLOW), _DENY]
 
 
-def assembled(machine: str, *, same_user: bool) -> bytes:
+def assembled(machine: str, *, namespaces: bool, same_user: bool) -> bytes:
     """Return the filter; with `same_user`, it also protects other processes of the same user, such as the server."""
     calls = CALLS[machine]
-    blocks: list[tuple[str, list[_Instruction]]] = [(name, [_answer(_NOTIFY)]) for name in _NOTIFIED]
-    for code, names in _REFUSED.items():
-        blocks += [(name, [_answer(_ERRNO | code)]) for name in names]
-    flags = [part for value in _FILE_FLAGS for part in (_unless_equal(value, 1), _DENY)]
-    blocks.append(("ioctl", [_argument(1), *flags, _answer(_ALLOW)]))
-    if same_user:
+    new = [_argument(0), (_AND, 0, 0, _NEW_NAMESPACES), _unless_equal(0, 1), _answer(_ALLOW), _DENY]
+    blocks: list[tuple[str, list[_Instruction]]] = [("clone", new)]
+    for refused in (_ALWAYS_REFUSED, *([] if namespaces else [_REFUSED])):
+        for code, names in refused.items():
+            blocks += [(name, [_answer(_ERRNO | code)]) for name in names]
+    if not namespaces:
+        flags = [part for value in _FILE_FLAGS for part in (_unless_equal(value, 1), _DENY)]
+        blocks.append(("ioctl", [_argument(1), *flags, _answer(_ALLOW)]))
+    if same_user and not namespaces:
         blocks += [(name, [_answer(_ERRNO | errno.ENOSYS)]) for name in _LEFT_BEHIND]
         for name, code in _OF_PROCESS.items():
             blocks.append((name, [_argument(0), _unless_equal(0, 1), _answer(_ALLOW), _answer(_ERRNO | code)]))
@@ -124,30 +124,18 @@ def assembled(machine: str, *, same_user: bool) -> bytes:
     for name, block in blocks:
         if name in calls:
             program += [_unless_equal(calls[name], len(block)), *block]
-    return _packed([*program, *_NO_SECRET_MEMORY])
-
-
-def _packed(program: list[_Instruction]) -> bytes:
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in [*program, _answer(_ALLOW)])
 
 
 def available_here() -> bool:
     return kernel.LINUX and os.uname().machine in CALLS
 
 
-def install(*, same_user: bool) -> int:
-    """Filter this process and its children for good; return the descriptor on which the calls to be handled arrive."""
-    return _install(assembled(os.uname().machine, same_user=same_user), SECCOMP_FILTER_FLAG_NEW_LISTENER)
-
-
-def refuse_secret_memory() -> None:
-    """Refuse `memfd_secret` to this process and its children for good, and filter nothing else."""
-    _install(_packed(_NO_SECRET_MEMORY), 0)
-
-
-def _install(program: bytes, flags: int) -> int:
+def install(*, namespaces: bool, same_user: bool) -> None:
+    """Filter this process and its children for good."""
+    machine = os.uname().machine
+    program = assembled(machine, namespaces=namespaces, same_user=same_user)
     buffer = ctypes.create_string_buffer(program, len(program))
     given = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
-    number = SECCOMP[os.uname().machine]
-    result = kernel.libc.syscall(number, SECCOMP_SET_MODE_FILTER, ctypes.c_ulong(flags), given)
-    return int(kernel.check(result, "seccomp"))
+    result = kernel.libc.syscall(SECCOMP[machine], SECCOMP_SET_MODE_FILTER, ctypes.c_ulong(0), given)
+    kernel.check(result, "seccomp")

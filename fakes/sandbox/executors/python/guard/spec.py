@@ -1,8 +1,9 @@
-"""The messages between server and guard about one command, as plain JSON."""
+"""The messages between server and guard, as plain JSON."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import json
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 UserKind = Literal["", "root-of-own", "own", "own-reading"]
@@ -13,22 +14,72 @@ CommandEvent = Literal["exited", "timeout", "stopped", "error"]
 
 @dataclass(frozen=True, slots=True)
 class ResourceBounds:
-    """The upper bounds for one request, whatever it asks for."""
+    """The upper bounds for one command, whatever the request asks for."""
 
-    processes: int = 256
     tasks: int = 2048
     """Processes and threads together."""
     memory: int = 4 * 2**30
-    """Bytes of memory of all processes together."""
+    """Bytes of memory: of all processes together with a control group, else of each."""
     file_size: int = 2**30
     """Maximum bytes of a single file."""
     shared_memory: int = 512 * 2**20
     """Bytes in its private /dev/shm, if it has one."""
+    cpus: float | None = None
+    """Processors' worth of time, with a control group; None for as many as there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardOptions:
+    """What the guard needs to know at its start; each layer is used if it may be and the machine offers it."""
+
+    room: str
+    """The directory to remove if the server is killed."""
+    lock: int
+    """A descriptor that marks the room as in use."""
+    bounds: ResourceBounds = field(default_factory=ResourceBounds)
+    namespaces: bool = True
+    landlock: bool = True
+    control_groups: bool = True
+    hidden: list[str] = field(default_factory=list)
+    """Directories that look empty in a namespace, but for what is needed beneath them."""
+    needed: list[str] = field(default_factory=list)
+    network: bool = False
+    """Programs use the machine's network."""
+    bubblewrap: str = ""
+    """The path of bubblewrap, if it may be used."""
+    wrapped: bool = False
+    """The guard is inside bubblewrap's namespaces."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> GuardOptions:
+        fields = json.loads(text)
+        return cls(**fields | {"bounds": ResourceBounds(**fields["bounds"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """Which layers are in force, given the machine and the options."""
+
+    namespaces: bool = False
+    landlock: int = 0
+    """The kernel's version of it."""
+    users: tuple[int, int] | None = None
+    """First id and number of the users that programs may become."""
+    root_of_own: bool = False
+    """A program can be root of a user namespace."""
+    seccomp: bool = False
+    control_groups: bool = False
+    bubblewrap: bool = False
+    own_network: bool = False
+    """Programs have a network of their own, without a way out."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """One command line for bash, and how to confine it."""
+    """One command line for bash, and what is its own."""
 
     command: str
     cwd: str
@@ -38,60 +89,29 @@ class CommandSpec:
     """The only directories that it may change."""
     memory_limit: int
     """The limit of the request in bytes; 0 for none."""
-    namespaces: bool
-    landlock: bool
-    bounds: ResourceBounds
     mounts: dict[str, str]
-    """The command's own directory for each of these, if it has namespaces."""
-    needed: list[str]
-    """What it sees of the machine's beneath them, read-only."""
+    """The command's own directory in the room for each of these, if it has namespaces."""
     user: int | None
     """Its own user; None for the server's."""
     user_kind: UserKind
-    seccomp: bool
-    """Filter its system calls."""
-    control_group: bool
-    """The kernel bounds its memory and processes."""
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: dict[str, object]) -> CommandSpec:
-        fields = dict(data)
-        fields["bounds"] = ResourceBounds(**fields["bounds"])  # type: ignore[arg-type]  # our own JSON, written above
-        return cls(**fields)  # type: ignore[arg-type]  # the same
-
 
 @dataclass(frozen=True, slots=True)
 class CommandReport:
-    """How a command ended."""
+    """How a command ended; no process of it is left then."""
 
     event: CommandEvent
     seconds: float = 0.0
     code: int | None = None
     """Exit code; negative for a signal."""
     leftovers: int = 0
-    """Processes that were still alive after the end of the program; the guard kills them."""
+    """Processes that were still alive after the end of the program; the guard has killed them."""
     bound: str = ""
-    """The bound for which the guard killed the program, in words."""
+    """The bound that the kernel enforced, in words."""
     message: str = ""
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    """What this machine lets the guard do."""
-
-    namespaces: bool
-    landlock: int
-    users: tuple[int, int] | None
-    """First id and number of the users that programs may become."""
-    root_of_own: bool
-    """A program can be root of a user namespace."""
-    seccomp: bool
-    control_groups: bool
-    bubblewrap: bool
-    """The guard itself is inside bubblewrap's namespaces."""

@@ -14,8 +14,8 @@ LOCK = "lock"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def sweep(folder: str) -> None:
-    """Remove the directories of servers that were killed before they could do it."""
+def sweep(folder: str) -> Iterator[str]:
+    """Remove the directories of servers that were killed before they could do it; yield each."""
     with os.scandir(folder) as entries:
         rooms = [entry.path for entry in entries if entry.name.startswith(PREFIX) and _is_ours(entry)]
     for room in rooms:
@@ -24,6 +24,7 @@ def sweep(folder: str) -> None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_tree(room)
+                yield room
             finally:
                 os.close(lock)
 

@@ -1,0 +1,119 @@
+"""The toy of a training as the model of rollouts: the fake engine asks it, and its calls go through the real stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sfusion.fakes.faults import Rule
+from sfusion.fakes.sglang import Ask, Reply, ToolCall, problems
+from sfusion.harness.lab.scenarios.program import PreparedCall, ProgramPart
+from sfusion.harness.lab.scenarios.training import TrainingPart
+from sfusion.harness.lab.worlds.worker_rollouts import Note
+from sfusion.harness.learning.toy import Toy, ToySample, TrainedStep
+from sfusion_tools.errors import GuardTripped
+from sfusion_tools.gsm8k_tool import compute_score
+from sfusion_tools.rollout import AsyncRolloutRequest, Message
+from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+GIVES_UP = "The tool gives me no result."
+OnSample = Callable[[AsyncRolloutRequest, float, int], None]
+"""Called with a trajectory that has ended, its score and its step."""
+
+
+class ToyModel:
+    """Does what the toy decides: sends programs, reads what the tool answers, and states an answer to be scored."""
+
+    format = "hermes"
+    steps_per_turn = 1_000_000
+    faults: Sequence[Rule] = ()
+
+    def __init__(
+        self, part: TrainingPart, seed: int, note: Note, *, real: bool = False, on_sample: OnSample | None = None
+    ) -> None:
+        """With ``real``, the code of its programs really prints what they print."""
+        self.toy = Toy(part, seed)
+        self.think = part.think
+        self._part, self._seed, self._note, self._real, self._on_sample = part, seed, note, real, on_sample
+        self._problems = problems(seed, part.prompts * part.steps + 1)[1:]
+        self._samples: dict[str, ToySample] = {}
+        self._asked: dict[str, tuple[str, str]] = {}
+        """The question of each group, and its right answer."""
+        self._prepared: dict[str, PreparedCall] = {}
+        self._read: dict[str, str] = {}
+        self._ended: set[str] = set()
+        self.stopped = False
+        """The guard has ended the job."""
+
+    def begin(self) -> list[str]:
+        """Begin a step; return the names of its trajectories."""
+        samples = self.toy.begin()
+        self._samples = {one.id: one for one in samples}
+        groups = dict.fromkeys(one.group for one in samples)
+        few, self._problems = self._problems[: len(groups)], self._problems[len(groups) :]
+        self._asked = {name: (one.question, one.ground_truth) for name, one in zip(groups, few, strict=True)}
+        self._prepared, self._read, self._ended = {}, {}, set()
+        return list(self._samples)
+
+    def learn(self, twin: TrainedStep) -> dict[str, Any]:
+        """Update by the trajectories that ended; return what is recorded of the step."""
+        step = self.toy.learn([one for name, one in self._samples.items() if name in self._ended])
+        return {**step.as_data(self._part), "twin": twin.as_data(self._part)}
+
+    def request(self, name: str) -> dict[str, Any]:
+        sample = self._samples[name]
+        group, _, offset = name.rpartition("-k")
+        return {
+            "messages": [Message(role="user", content=self._asked[sample.group][0])],
+            "group_id": group,
+            "rollout_offset": int(offset) - 1,
+            "sampling_seed": int(offset),
+        }
+
+    def reply(self, ask: Ask) -> Reply:
+        sample = self._samples[ask.rid]
+        truth = self._asked[sample.group][1]
+        if ask.turn > len(sample.results):
+            lines = "\n".join(ask.tool_results).strip().splitlines()
+            number = lines[-1].strip() if lines and _NUMBER.fullmatch(lines[-1].strip()) else None
+            sample.results.append(number is not None)
+            sample.fooled = number is not None and number != self._printed(sample)
+            self._read[sample.id] = number or ""
+        calls = sample.calls_next
+        self._note("engine", "spoke", rollout=sample.id, turn=ask.turn + 1, calls=int(calls))
+        if calls:
+            arguments = self._program(sample.next_call).arguments
+            return Reply("", (ToolCall(ask.tool_names[0], arguments),))
+        if sample.gave_up:
+            return Reply(f"#### {truth}" if sample.guessed else GIVES_UP)
+        return Reply(f"#### {self._read.get(sample.id) or self._printed(sample)}")
+
+    def _printed(self, sample: ToySample) -> str:
+        """Return what its program prints, or what it thinks by itself."""
+        truth = self._asked[sample.group][1]
+        return truth if sample.right else f"{truth}1"
+
+    def _program(self, call: str) -> PreparedCall:
+        found = self._prepared.get(call)
+        if found is None:
+            number = self._printed(self._samples[call.rpartition(".c")[0]])
+            part = ProgramPart(prints=f"{number}\n", seconds=self._part.seconds, real=self._real)
+            found = self._prepared[call] = part.prepare(call, self._seed)
+        return found
+
+    def by_call(self, call: str) -> PreparedCall | None:
+        return self._program(call) if call.rpartition(".c")[0] in self._samples else None
+
+    def ended(self, request: AsyncRolloutRequest) -> None:
+        sample = self._samples[request.request_id]
+        last = request.messages[-1]
+        text = last.content if last.role == "assistant" and isinstance(last.content, str) else ""
+        sample.score = compute_score(text, self._asked[sample.group][1])
+        sample.aborted = request.state is State.FAILED
+        sample.known = request.metrics.last_call_lost or sample.aborted
+        self.stopped = self.stopped or (request.failure or "").startswith(GuardTripped.__name__)
+        self._ended.add(request.request_id)
+        if self._on_sample is not None:
+            self._on_sample(request, sample.score, self.toy.step)

@@ -1,0 +1,141 @@
+"""``sfusion train``: let a toy learn through a scenario's faults, in virtual time, beside its fault-free twin.
+
+The scenario has a section `training`. Each seed plays it through the real stack: fake engine, rollouts, tool, limiter,
+fake sandbox and GSM8K score. `--tools` puts another tool in its place.
+
+Exit code 0 if every promise held with every seed, 1 otherwise, 2 if the input is wrong, 3 if Ray is missing.
+
+Example: sfusion train lost-calls-scored-zero --seeds 20 --html train.html
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument
+
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.commandline.json_answer import text_stream, write_json
+from sfusion.harness.commandline.options import WRITTEN, Html, Jobs, Json, Keyword, On, RayAddress, Tools, Trust
+from sfusion.harness.errors import BadOption, HarnessError
+from sfusion.harness.lab.runs.tasks import (
+    Task,
+    adapt_tasks,
+    check_classes,
+    check_trusted,
+    find_modules_beside,
+    read_tasks,
+    select_tasks,
+)
+from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.lab.scenarios.model import World
+from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.learning.playing import dump_training, errors_of, play_training, seeds_of
+from sfusion.harness.learning.train_telling import TrainReporter, headline, render_train, sentences
+from sfusion.harness.learning.trained import Trained, TrainedRun
+from sfusion.harness.reports import Reports
+from sfusion_tools.wording import counted
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options of the command."""
+
+    scenario: Annotated[str, Argument(metavar="SCENARIO", help="A file, or the name of a bundled scenario.")]
+    seeds: Annotated[int, option("Number of seeds per setting.", min=1, max=1000)] = 10
+    keyword: Keyword = ""
+    tools: Tools = None
+    trust: Trust = False
+    jobs: Jobs = 0
+    on: On = "here"
+    ray_address: RayAddress = None
+    dump: Annotated[
+        Path | None,
+        option("Write the samples of the first seed as verl does, for sfusion poison.", "DIR", WRITTEN),
+    ] = None
+    html: Html = None
+    json: Json = None
+
+
+@command
+def train(options: TrainOptions) -> int:
+    task = _task(options)
+    part = task.scenario.training
+    assert part is not None
+    Reports(html=options.html, json=options.json).check()
+    if options.dump is not None and task.world != "sim":
+        raise BadOption("--dump works only with tools that virtual time can play")
+    jobs = min(options.jobs or os.cpu_count() or 1, options.seeds)
+    runs: list[TrainedRun] = []
+    with (
+        open_workers(jobs, options.on, options.ray_address) as workers,
+        TrainReporter(text_stream(options.json), options.seeds) as shown,
+    ):
+        try:
+            for run in workers.map(play_training, seeds_of(task, options.seeds)):
+                runs.append(run)
+                shown.progress(len(runs))
+        except KeyboardInterrupt:
+            done = f"{len(runs)} of {counted(options.seeds, 'seed')} ended; nothing was written"
+            raise KeyboardInterrupt(done) from None
+        if errors := errors_of(runs):
+            raise HarnessError(errors[0])
+        found = Trained(part, runs)
+        shown.tell(found, task.name)
+        if options.html is not None:
+            write_file(options.html, render_train(found, task.name, " ".join(task.scenario.about.split())))
+        write_json(options.json, as_data(found, task))
+        if options.dump is not None:
+            count = dump_training(task.scenario, options.dump)
+            shown.print(f"{counted(count, 'sample')} of seed {task.scenario.seed} in {options.dump}")
+    return int(any(count for count, _ in found.promises.values()))
+
+
+def _task(options: TrainOptions) -> Task:
+    """Return the one cell to train, with the given tools."""
+    world: World = "sim"
+    tools = None
+    if options.tools is not None:
+        from sfusion.harness.trial.shapes.as_tool import tools_of
+
+        tools, not_sim = tools_of(str(options.tools))
+        world = "wall" if not_sim else "sim"
+    tasks = read_tasks(scenario_files([options.scenario]), world, trust=options.trust)
+    found, skipped = select_tasks(tasks, keyword=options.keyword)
+    if not found:
+        why = "; ".join(skipped) or f"-k {options.keyword!r} matches no cell"
+        raise BadOption(f"{options.scenario} cannot be trained: {why}")
+    if len(found) > 1:
+        names = ", ".join(task.name for task in found[:4]) + (", ..." if len(found) > 4 else "")
+        raise BadOption(f"{options.scenario} has {len(found)} cells ({names}); choose one with -k")
+    if found[0].scenario.training is None:
+        raise BadOption(
+            f"{options.scenario} has no section `training`; see `sfusion explain training`, and the bundled "
+            "lost-calls-scored-zero for an example"
+        )
+    (task,) = adapt_tasks(found, tools=tools)
+    check_trusted([task])
+    if isinstance(task.scenario.tools, list):
+        find_modules_beside([path for path in (options.tools, task.file) if path is not None][:1])
+        check_classes([task])
+    return replace(task, tools_given=tools is not None)
+
+
+def as_data(found: Trained, task: Task) -> dict[str, Any]:
+    """Return the answer for ``--json``."""
+    return {
+        "train": 1,
+        "scenario": task.name,
+        "headline": headline(found),
+        "sentences": sentences(found),
+        "training": found.part.model_dump(mode="json"),
+        "summary": found.summary(),
+        "promises": {
+            name: {"not_held": count, "sentence": first.sentence} for name, (count, first) in found.promises.items()
+        },
+        "runs": [{"seed": run.seed, "steps": run.steps} for run in found.runs],
+    }

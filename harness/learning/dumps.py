@@ -1,0 +1,180 @@
+"""Reads rollout dumps step by step for their groups, scores and lost calls; only one step is in memory at a time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.errors import BadOption, NoDump
+from sfusion.harness.learning.evidence import CallsOfSample, Evidence
+from sfusion.harness.rollouts.viewer.sample import REQUESTS, dump_files, finite_score
+from sfusion.harness.studies.look.dump_records import step_of
+from sfusion_tools.bounded_input import bounded_lines, parse_json
+from sfusion_tools.errors import InputError, near
+
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "input": ("input",),
+    "output": ("output",),
+    "score": ("score",),
+    "step": ("step",),
+    "group": ("uid", "group"),
+    "id": ("request_id", "trajectory"),
+    "lost": (),
+}
+"""What is read of a line, and the keys that it is looked for under, unless told."""
+
+
+@dataclass(slots=True)
+class DumpedSample:
+    """What is kept of a line while its step is read."""
+
+    line: int
+    score: float
+    group: Hashable
+    ended: CallsOfSample
+    tokens: float
+
+    @property
+    def lost(self) -> bool:
+        """True if its last call was lost, so that its score says nothing about the model."""
+        return self.ended.last_lost
+
+    @property
+    def recovered(self) -> bool:
+        """True if it lost a call but got a result later."""
+        return self.ended.lost > 0 and not self.ended.last_lost
+
+
+@dataclass
+class DumpedStep:
+    """The samples of one step, as far as they have a score."""
+
+    step: int
+    file: Path
+    samples: list[DumpedSample] = field(default_factory=list)
+    unscored: int = 0
+
+
+def read_keys(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Read options such as ``group=prompt_id``; raise BadOption."""
+    found = dict(KEYS)
+    for text in texts:
+        name, equals, key = text.partition("=")
+        if not equals or not key or name not in KEYS:
+            known = f"{text!r}: {near(name, KEYS)}" if equals and key else repr(text)
+            raise BadOption(f"--key {known}; expected NAME=KEY with one of {', '.join(KEYS)}, as in group=prompt_id")
+        found[name] = (key,)
+    return found
+
+
+class DumpReader:
+    """The steps of some dumps, in the order of the files and their lines. The lines of a step stand together."""
+
+    def __init__(
+        self,
+        dumps: Sequence[Path],
+        evidence: Evidence,
+        keys: Mapping[str, tuple[str, ...]] = KEYS,
+        on_problem: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """``on_problem`` is called for each line that is not a sample."""
+        self.files = list(dict.fromkeys(file for dump in dumps for file in dump_files(dump)))
+        self.total_bytes = sum(file.stat().st_size for file in self.files)
+        self.bytes = 0
+        self.by_id = self.by_input = 0
+        """Samples whose group the dump names, and those that were grouped by their input."""
+        self.with_id = 0
+        self._evidence, self._keys, self._problem = evidence, keys, on_problem
+
+    def __iter__(self) -> Iterator[DumpedStep]:
+        for file in self.files:
+            before = self.bytes
+            yield from self._steps(file)
+            self.bytes = before + file.stat().st_size
+
+    def _steps(self, file: Path) -> Iterator[DumpedStep]:
+        step: DumpedStep | None = None
+        for number, record, request in self._records(file):
+            at = _first(record, self._keys["step"])
+            here = int(step_of(file, {"step": at}))
+            if step is None or step.step != here:
+                if step is not None:
+                    yield step
+                step = DumpedStep(here, file)
+            sample = self._sample(number, record, request)
+            if sample is None:
+                step.unscored += 1
+            else:
+                step.samples.append(sample)
+        if step is not None:
+            yield step
+
+    def _records(self, file: Path) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
+        beside = file.parent / REQUESTS / file.name
+        with ExitStack() as stack:
+            try:
+                lines = bounded_lines(stack.enter_context(file.open("rb")), str(file))
+                requests = None
+                if beside.is_file():
+                    requests = bounded_lines(stack.enter_context(beside.open("rb")), str(beside))
+            except OSError as error:
+                raise NoDump(f"{error.filename}: cannot be read: {error.strerror}") from None
+            for number, line in lines:
+                self.bytes += len(line)
+                raw = next(requests, (0, b""))[1] if requests is not None else b""
+                try:
+                    record = _object(line, f"{file}:{number}")
+                    request = _object(raw, f"{beside}:{number}") if raw else {}
+                except InputError as error:
+                    self._problem(str(error))
+                    continue
+                texts = [key for key in ("input", "output") if not isinstance(_first(record, self._keys[key]), str)]
+                if texts:
+                    keys = ", ".join(str(key)[:30] for key in list(record)[:12]) or "none"
+                    self._problem(f"{file}:{number}: no text in {self._keys[texts[0]][0]!r} (keys: {keys}); see --key")
+                    continue
+                yield number, record, request
+
+    def _sample(self, line: int, record: Mapping[str, Any], request: Mapping[str, Any]) -> DumpedSample | None:
+        both = {**request, **record}
+        score, output = _first(both, self._keys["score"]), _first(both, self._keys["output"])
+        id, group = _first(both, self._keys["id"]), _first(both, self._keys["group"])
+        ended = self._evidence.of(record, request, output, "" if id is None else str(id))
+        if (number := finite_score(float(score) if isinstance(score, bool) else score)) is None:
+            return None
+        self.with_id += id is not None
+        self.by_id += group is not None
+        self.by_input += group is None
+        if group is None:
+            text = _first(both, self._keys["input"])
+            group = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        tokens = request.get("tokens")
+        trained = tokens.get("trained") if isinstance(tokens, Mapping) else None
+        length = float(trained) if isinstance(trained, int) and trained > 0 else math.nan
+        return DumpedSample(line, number, group if isinstance(group, Hashable) else str(group), ended, length)
+
+
+_NOT_FINITE = re.compile(rb"(?<=[:,\[])\s*(?:NaN|-?Infinity)(?=\s*[,}\]])")
+
+
+def _object(line: bytes, place: str) -> Mapping[str, Any]:
+    try:
+        record = parse_json(line, place)
+    except InputError:
+        if b"NaN" not in line and b"Infinity" not in line:
+            raise
+        # verl writes the score of a reward that is not a number like this; such a sample has none.
+        record = parse_json(_NOT_FINITE.sub(b" null", line), place)
+    if not isinstance(record, dict):
+        raise InputError(f"{place}: a JSON {type(record).__name__}, not an object")
+    return record
+
+
+def _first(record: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    return next((record[key] for key in keys if record.get(key) is not None), None)

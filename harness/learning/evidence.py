@@ -1,0 +1,117 @@
+"""Which calls of a dumped trajectory were lost, by facts: an event log, what a dump says, or texts that tools wrote."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion.fakes.faults.pattern import matches
+from sfusion.harness.studies.look.dump_records import outcome_of_text, tool_texts
+from sfusion_tools.outcome import OUTCOMES, Outcome
+from sfusion_tools.record import Call
+
+EVENTS, REQUESTS, KEY, PATTERN, TEXT = "event log", "requests file", "key of the dump", "--lost-pattern", "known text"
+"""What a lost call is recognised by; the first that says so counts."""
+LOST_KEYS = ("lost_calls", "infrastructure_failures", "infrastructure")
+"""Numbers of lost calls: as docs/verl.md puts them into a dump, as our requests file has them, as the tool's extras."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallsOfSample:
+    """How the tool calls of one sample ended."""
+
+    calls: int = 0
+    lost: int = 0
+    last_lost: bool = False
+    unclear: bool = False
+    """The model read an empty text or one that stands for anything, and nothing else says what happened."""
+    source: str = ""
+    """What the lost calls were recognised by."""
+    outcomes: tuple[str, ...] = ()
+    """How the lost calls ended, as far as that is known."""
+
+
+@dataclass
+class Evidence:
+    """What is known beside the dump, and how much of it was used."""
+
+    pattern: str | None = None
+    lost_key: str | None = None
+    used: Counter[str] = field(default_factory=Counter)
+    """Samples by what their lost calls were recognised by."""
+    _logged: dict[str, tuple[int, bool, tuple[str, ...]]] = field(default_factory=dict)
+    _last: dict[str, float] = field(default_factory=dict)
+    logged_calls: int = 0
+    unnamed_calls: int = 0
+    """Calls of the event log without a trajectory."""
+
+    def add_log(self, calls: Iterable[Call]) -> None:
+        """Keep which trajectories lost calls; of the others nothing is kept."""
+        later: dict[str, float] = {}
+        for call in calls:
+            if call.source != "client":
+                continue
+            self.logged_calls += 1
+            if not call.trajectory:
+                self.unnamed_calls += 1
+            elif call.outcome is not None and call.outcome.is_infrastructure:
+                lost, _, outcomes = self._logged.get(call.trajectory, (0, True, ()))
+                self._last[call.trajectory] = max(self._last.get(call.trajectory, 0.0), call.began)
+                self._logged[call.trajectory] = lost + 1, True, (*outcomes, call.outcome.value)
+            elif call.trajectory in self._logged:
+                later[call.trajectory] = max(later.get(call.trajectory, 0.0), call.began)
+        for name, began in later.items():
+            lost, _, outcomes = self._logged[name]
+            self._logged[name] = lost, began <= self._last[name], outcomes
+
+    def of(self, record: Mapping[str, Any], request: Mapping[str, Any], output: str, id: str) -> CallsOfSample:
+        """Return how the calls of a sample ended."""
+        texts = tool_texts(output)
+        ends = [outcome_of_text(text) if text.strip() else None for text in texts]
+        said = [end is not None and end.is_infrastructure for end in ends]
+        by_pattern = [self.pattern is not None and matches(self.pattern, text) for text in texts]
+        calls = max(len(texts), _whole(request.get("calls")), _whole(record.get("calls")))
+        unclear = bool(ends) and ends[-1] is None and not by_pattern[-1]
+        listed = _listed(record)
+        if (logged := self._logged.get(id)) is not None:
+            lost, last, outcomes = logged
+            return self._found(calls, lost, last, EVENTS, outcomes)
+        if count := _whole(request.get("infrastructure_failures")):
+            # The counts have no order; the texts have, and dumps since 2026-11 say it.
+            last = request.get("last_call_lost", not texts or said[-1])
+            return self._found(calls, count, bool(last), REQUESTS, _named(request.get("outcomes")))
+        if any(listed):
+            outcomes = tuple(one.value for one in listed if one is not None)
+            return self._found(calls, len(outcomes), listed[-1] is not None, KEY, outcomes)
+        keys = LOST_KEYS if self.lost_key is None else (self.lost_key,)
+        if count := max(_whole(record.get(key)) for key in keys):
+            return self._found(calls, count, not any(said) or said[-1], KEY)
+        for flags, source in ((by_pattern, PATTERN), (said, TEXT)):
+            if any(flags):
+                outcomes = tuple(end.value for end, lost in zip(ends, said, strict=True) if lost and end is not None)
+                return self._found(calls, sum(flags), flags[-1], source, outcomes)
+        return CallsOfSample(calls, unclear=unclear and not request and not listed)
+
+    def _found(self, calls: int, lost: int, last: bool, source: str, outcomes: Sequence[str] = ()) -> CallsOfSample:
+        self.used[source] += 1
+        return CallsOfSample(max(calls, lost), lost, last, False, source, tuple(outcomes))
+
+
+def _whole(value: Any) -> int:
+    """Return a number of calls; a flag counts as one."""
+    return max(0, int(value)) if isinstance(value, int | float) and abs(value) < 1e9 else 0
+
+
+def _listed(record: Mapping[str, Any]) -> list[Outcome | None]:
+    """Return the outcomes that the tool's extras list, in order; None for those that are not lost."""
+    extras = record.get("sfusion")
+    found = (extras if isinstance(extras, Mapping) else record).get("outcomes")
+    ends = [OUTCOMES.get(one) for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    return [end if end is not None and end.is_infrastructure else None for end in ends]
+
+
+def _named(counts: Any) -> tuple[str, ...]:
+    found = counts if isinstance(counts, Mapping) else {}
+    return tuple(name for name in found if name in OUTCOMES and OUTCOMES[name].is_infrastructure)

@@ -1,0 +1,256 @@
+"""What lost calls did to the advantages: figures that add up over steps, and the groups that were hit most. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handled, Handling, handled, push
+from sfusion.harness.learning.dumps import DumpedSample, DumpedStep
+
+MOST_GROUPS = 20
+"""Groups that are shown."""
+
+
+@dataclass(slots=True)
+class HandlingFigures:
+    """Sums of what one handling would have done."""
+
+    weight: float = 0.0
+    """Sum of |advantage| in the loss."""
+    tool: float = 0.0
+    several: float = 0.0
+    """Net push on using the tool and on calling it more than once, times the samples of its step."""
+    silent: int = 0
+    """Groups with a lost sample in which no advantage is left."""
+    alone: int = 0
+    """Samples in the loss without siblings, so that their baseline is 0."""
+
+    def add(self, other: HandlingFigures) -> None:
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+
+@dataclass(slots=True)
+class PoisonFigures:
+    """Sums over the samples of one step, or of several."""
+
+    samples: int = 0
+    groups: int = 0
+    unscored: int = 0
+    users: int = 0
+    calls: int = 0
+    lost_calls: int = 0
+    lost: int = 0
+    """Samples whose last call was lost."""
+    recovered: int = 0
+    unclear: int = 0
+    score: float = 0.0
+    lost_score: float = 0.0
+    weight: float = 0.0
+    """Sum of |advantage| as trained."""
+    weight_lost: float = 0.0
+    weight_recovered: float = 0.0
+    siblings: int = 0
+    """Healthy samples with a lost sibling, those whose advantage moved by it, and by how much in all."""
+    moved: int = 0
+    moved_by: float = 0.0
+    hit_groups: int = 0
+    orphans: int = 0
+    """Healthy samples whose siblings were all lost."""
+    only_lost: int = 0
+    """Groups whose only signal comes from lost samples."""
+    by: dict[Handling, HandlingFigures] = field(default_factory=lambda: {one: HandlingFigures() for one in Handling})
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def weight_share(self) -> float:
+        """The share of the gradient's weight that lost samples carry as trained."""
+        return self.weight_lost / self.weight if self.weight else 0.0
+
+    @property
+    def lost_share(self) -> float:
+        return self.lost / self.samples if self.samples else 0.0
+
+    @property
+    def call_share(self) -> float:
+        return self.lost_calls / self.calls if self.calls else 0.0
+
+    def push(self, handling: Handling, what: str = "tool") -> float:
+        """The net push on ``tool`` or ``several``, as a mean over all samples."""
+        return getattr(self.by[handling], what) / self.samples if self.samples else 0.0
+
+    def add(self, other: PoisonFigures) -> None:
+        for one in fields(self):
+            mine, more = getattr(self, one.name), getattr(other, one.name)
+            if one.name == "by":
+                for handling, figures in more.items():
+                    mine[handling].add(figures)
+            else:
+                setattr(self, one.name, mine + more)
+
+    def as_data(self) -> dict[str, Any]:
+        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("by", "outcomes")}
+        mean = self.score / self.samples if self.samples else None
+        return {
+            **{key: round(value, 6) if isinstance(value, float) else value for key, value in plain.items()},
+            "score": None if mean is None else round(mean, 6),
+            "lost_share": round(self.lost_share, 6),
+            "weight_share": round(self.weight_share, 6),
+            "outcomes": dict(self.outcomes.most_common()),
+            "handlings": {
+                handling.value: {
+                    "push_tool": round(self.push(handling), 6),
+                    "push_several": round(self.push(handling, "several"), 6),
+                    "weight": round(figures.weight, 6),
+                    "groups_without_signal": figures.silent,
+                    "alone": figures.alone,
+                }
+                for handling, figures in self.by.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HitGroup:
+    """A group that lost samples: how far they moved its advantages, and where it stands."""
+
+    harm: float
+    """Sum over its samples of |advantage as trained - advantage without the lost ones|."""
+    step: int
+    file: Path
+    lines: tuple[int, ...]
+    scores: tuple[float, ...]
+    lost: tuple[bool, ...]
+    trained: tuple[float, ...]
+    excluded: tuple[float, ...]
+
+    @property
+    def first(self) -> int:
+        """The line of its first lost sample."""
+        return self.lines[self.lost.index(True)]
+
+    def as_data(self) -> dict[str, Any]:
+        rows = zip(self.lines, self.scores, self.lost, self.trained, self.excluded, strict=True)
+        keys = ("line", "score", "lost", "as_trained", "excluded")
+        listed = [dict(zip(keys, (a, b, c, round(d, 6), round(e, 6)), strict=True)) for a, b, c, d, e in rows]
+        return {"harm": round(self.harm, 6), "step": self.step, "file": str(self.file), "samples": listed}
+
+
+@dataclass
+class Poison:
+    """The figures of some dumps: all together, step by step, and the groups that were hit most."""
+
+    estimator: Estimator = Estimator.GRPO
+    bounds: tuple[float, float] = (0.0, 1.0)
+    total: PoisonFigures = field(default_factory=PoisonFigures)
+    steps: list[tuple[int, PoisonFigures]] = field(default_factory=list)
+    outside: int = 0
+    """Scores beyond the bounds."""
+    _hit: int = 0
+    _worst: list[tuple[float, int, HitGroup]] = field(default_factory=list)
+
+    @property
+    def worst(self) -> list[HitGroup]:
+        return [group for *_, group in sorted(self._worst, reverse=True)]
+
+    def add(self, step: DumpedStep) -> None:
+        """Count a step."""
+        figures, groups = step_figures(step, self.estimator, self.bounds)
+        self.outside += sum(not self.bounds[0] <= one.score <= self.bounds[1] for one in step.samples)
+        self.steps.append((step.step, figures))
+        self.total.add(figures)
+        for group in groups:
+            self._hit += 1
+            heapq.heappush(self._worst, (group.harm, -self._hit, group))
+            if len(self._worst) > MOST_GROUPS:
+                heapq.heappop(self._worst)
+
+
+def step_figures(
+    step: DumpedStep, estimator: Estimator, bounds: tuple[float, float] = (0.0, 1.0)
+) -> tuple[PoisonFigures, list[HitGroup]]:
+    """Return the figures of a step, and its groups with lost samples."""
+    samples = step.samples
+    scores, keys = [one.score for one in samples], [one.group for one in samples]
+    lost, used = [one.lost for one in samples], [one.ended.calls > 0 for one in samples]
+    several = [one.ended.calls > 1 for one in samples]
+    tokens = None if any(math.isnan(one.tokens) for one in samples) else [one.tokens for one in samples]
+    found = {h: handled(scores, keys, lost, h, estimator, bounds=bounds, tokens=tokens) for h in Handling}
+    places: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key, []).append(place)
+    hit = [group for group in places.values() if any(lost[place] for place in group)]
+    trained = found[Handling.ZERO].advantages
+    figures = PoisonFigures(
+        samples=len(samples),
+        groups=len(places),
+        unscored=step.unscored,
+        users=sum(used),
+        score=sum(scores),
+        lost_score=sum(score for score, gone in zip(scores, lost, strict=True) if gone),
+        weight=sum(map(abs, trained)),
+        weight_lost=sum(abs(one) for one, gone in zip(trained, lost, strict=True) if gone),
+        hit_groups=len(hit),
+    )
+    for sample, one in zip(samples, trained, strict=True):
+        _count(figures, sample, one)
+    for handling, answer in found.items():
+        figures.by[handling] = _handling_figures(answer, used, several, places.values(), hit)
+    return figures, [_hit_group(step, group, found, figures) for group in hit]
+
+
+def _count(figures: PoisonFigures, sample: DumpedSample, advantage: float) -> None:
+    ended = sample.ended
+    figures.calls += ended.calls
+    figures.lost_calls += ended.lost
+    figures.lost += sample.lost
+    figures.unclear += ended.unclear
+    figures.outcomes.update(ended.outcomes)
+    if sample.recovered:
+        figures.recovered += 1
+        figures.weight_recovered += abs(advantage)
+
+
+def _handling_figures(
+    answer: Handled, used: Sequence[bool], several: Sequence[bool], groups: Any, hit: Sequence[Sequence[int]]
+) -> HandlingFigures:
+    values, count = answer.advantages, len(answer.advantages)
+    return HandlingFigures(
+        weight=sum(map(abs, values)),
+        tool=push(values, used) * count,
+        several=push(values, several) * count,
+        silent=sum(all(abs(values[place]) <= SIGNAL for place in group) for group in hit),
+        alone=sum(sum(answer.in_loss[place] for place in group) == 1 for group in groups),
+    )
+
+
+def _hit_group(
+    step: DumpedStep, group: Sequence[int], found: dict[Handling, Handled], figures: PoisonFigures
+) -> HitGroup:
+    """Describe a group with lost samples, and count what they did to its healthy ones."""
+    trained = [found[Handling.ZERO].advantages[place] for place in group]
+    clean = [found[Handling.EXCLUDE].advantages[place] for place in group]
+    samples = [step.samples[place] for place in group]
+    healthy = [(one, other) for one, other, sample in zip(trained, clean, samples, strict=True) if not sample.lost]
+    figures.siblings += len(healthy)
+    figures.orphans += len(healthy) == 1
+    figures.moved += sum(abs(one - other) > SIGNAL for one, other in healthy)
+    figures.moved_by += sum(abs(one - other) for one, other in healthy)
+    agree = len({sample.score for sample in samples if not sample.lost}) < 2
+    figures.only_lost += agree and any(abs(one) > SIGNAL for one in trained)
+    return HitGroup(
+        sum(abs(one - other) for one, other in zip(trained, clean, strict=True)),
+        step.step,
+        step.file,
+        tuple(sample.line for sample in samples),
+        tuple(sample.score for sample in samples),
+        tuple(sample.lost for sample in samples),
+        tuple(trained),
+        tuple(clean),
+    )

@@ -1,0 +1,318 @@
+"""What ``sfusion poison`` says: sentences, tables and plots, the same on a terminal and on its page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from sfusion.harness.learning.advantages import SIGNAL, Handling
+from sfusion.harness.learning.dumps import DumpReader
+from sfusion.harness.learning.evidence import EVENTS, Evidence
+from sfusion.harness.learning.page import LearningPage, PageTable
+from sfusion.harness.learning.poison import HitGroup, Poison, PoisonFigures
+from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
+from sfusion.harness.terminal import ProgressReporter
+
+_MB = 1_000_000
+_ROWS = 8
+_MOST = 0.9
+"""Share of the lost samples that a stretch of steps must hold to be named."""
+NAMES = {
+    Handling.ZERO: "as trained",
+    Handling.MASK: "loss mask only",
+    Handling.EXCLUDE: "out of loss and baseline",
+    Handling.DROP: "group dropped",
+    Handling.FAILED: "retried: all failed",
+    Handling.PASSED: "retried: all passed",
+}
+_CAUSES = {
+    "throttled": ("the sandbox refused calls", "set `rate_limit` to what it admits, for all workers together"),
+    "transport_timeout": (
+        "answers did not come in time",
+        "compare `default_timeout` and `call_deadline` with how long calls take (`sfusion look`)",
+    ),
+    "unreachable": (
+        "connections failed",
+        "check the address and restarts of the sandbox; a higher `max_attempts` outlasts a short outage",
+    ),
+    "sandbox_error": (
+        "the sandbox itself failed",
+        "look at its own log; a higher `max_attempts` outlasts a short outage",
+    ),
+    "bad_response": ("answers were not those of a sandbox", "look for a gateway or a proxy in between"),
+    "cancelled": ("calls were broken off", "look at the guard, at over-sampling and at the trainer's own time limits"),
+}
+"""What an outcome of lost calls means, and what to set or to look at."""
+
+
+def many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def headline(found: Poison) -> str:
+    total = found.total
+    if not total.samples:
+        return "No sample has a score"
+    if not total.lost:
+        return f"None of {many(total.samples, 'sample')} is known to have lost its last call"
+    return f"Lost calls carry {total.weight_share:.1%} of the gradient's weight"
+
+
+def sentences(found: Poison, reader: DumpReader, evidence: Evidence, problems: int) -> list[str]:
+    """Say what happened, when, by which cause, what to do, and what the dump does not tell."""
+    total, said = found.total, []
+    if total.lost:
+        said.append(_what(found))
+        if (stretch := _stretch(found)) is not None:
+            first, last, share = stretch
+            said.append(f"{share:.0%} of the lost samples are in steps {first} to {last}.")
+        said += _causes(total)
+        said += _advice(found)
+    if total.recovered:
+        share = total.weight_recovered / total.weight if total.weight else 0.0
+        said.append(
+            f"{many(total.recovered, 'sample')} lost a call and got a result later. Their scores are real, so they "
+            f"count as healthy; they carry {share:.1%} of the weight."
+        )
+    if evidence.used:
+        listed = ", ".join(f"{source} {count:,}" for source, count in evidence.used.most_common())
+        said.append(f"Samples with lost calls were recognised by: {listed}.")
+    return [*said, *_limits(found, reader, evidence, problems)]
+
+
+def _what(found: Poison) -> str:
+    total = found.total
+    moved = total.moved_by / total.moved if total.moved else 0.0
+    return (
+        f"{total.lost:,} of {many(total.samples, 'sample')} lost their last call, in {total.hit_groups:,} of "
+        f"{many(total.groups, 'group')}. They changed the advantage of {total.moved:,} of "
+        f"{many(total.siblings, 'healthy sibling')}, on average by {moved:.2f}. "
+        f"{many(total.only_lost, 'group')} had a signal only through lost samples."
+    )
+
+
+def _stretch(found: Poison) -> tuple[int, int, float] | None:
+    """Return the shortest stretch of steps with most of the lost samples, if it is less than half of all steps."""
+    counts = [figures.lost for _, figures in found.steps]
+    total, best, start, inside = sum(counts), (0, len(counts) - 1), 0, 0
+    for end, count in enumerate(counts):
+        inside += count
+        while inside - counts[start] >= _MOST * total:
+            inside -= counts[start]
+            start += 1
+        if inside >= _MOST * total and end - start < best[1] - best[0]:
+            best = start, end
+    if 2 * (best[1] - best[0] + 1) > len(counts) or len(counts) < 4:
+        return None
+    share = sum(counts[best[0] : best[1] + 1]) / total
+    return found.steps[best[0]][0], found.steps[best[1]][0], share
+
+
+def _causes(total: PoisonFigures) -> list[str]:
+    if not total.outcomes:
+        return ["How the lost calls ended is not known: give the tool's event log with --events."]
+    listed = ", ".join(f"{name} {count:,}" for name, count in total.outcomes.most_common())
+    cause, setting = _CAUSES[total.outcomes.most_common(1)[0][0]]
+    return [f"The lost calls ended: {listed}. Main cause: {cause}. What to do: {setting}."]
+
+
+def _advice(found: Poison) -> list[str]:
+    total = found.total
+    trained, mask, clean = (total.push(one) for one in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE))
+    if total.users == total.samples:
+        said = ["Every sample used the tool, so the step pushes neither for nor against it."]
+    else:
+        said = [
+            f"Push on tool use: {trained:+.3f} as trained, {mask:+.3f} with a loss mask, {clean:+.3f} without them."
+        ]
+        low, high = total.push(Handling.FAILED), total.push(Handling.PASSED)
+        said.append(f"Had every lost call been retried, the push would lie between {low:+.3f} and {high:+.3f}.")
+    wrong = [
+        step
+        for step, one in found.steps
+        if one.lost and one.push(Handling.ZERO) < -SIGNAL and one.push(Handling.EXCLUDE) > -SIGNAL
+    ]
+    if wrong:
+        where = f"step {wrong[0]}" if len(wrong) == 1 else f"{len(wrong)} steps, {wrong[0]} to {wrong[-1]},"
+        said.append(f"In {where} training pushes away from the tool only because the sandbox failed.")
+    said.append(
+        "Leave lost samples out of the loss and out of the group's mean and std; a loss mask alone leaves them in the "
+        "baseline. Divide the loss by all samples, so that a step with few healthy ones moves less."
+    )
+    if total.orphans:
+        said.append(
+            f"{many(total.orphans, 'healthy sample')} lost all siblings. Leave them out too: verl gives a group of one "
+            "the baseline 0, so they would push for whatever they did."
+        )
+    return said
+
+
+def _limits(found: Poison, reader: DumpReader, evidence: Evidence, problems: int) -> list[str]:
+    total, said = found.total, []
+    if total.unclear:
+        said.append(
+            f"{many(total.unclear, 'sample')} last read an empty text or one that stands for anything. A dump "
+            "cannot tell a sandbox that lost the output from a program that printed nothing."
+        )
+    said.append("A sandbox that lies (success without the output) leaves no trace in a dump or an event log.")
+    if evidence.logged_calls and not reader.with_id:
+        said.append("The event log was not used: the dump has no id of the trajectory (`request_id`, or --key id=KEY).")
+    elif evidence.logged_calls and not evidence.used[EVENTS]:
+        why = "no lost call" if not evidence.unnamed_calls else "no trajectory in its lines"
+        said.append(f"The event log says nothing about these samples: {why} that belongs to one.")
+    if reader.by_input:
+        said.append(f"{many(reader.by_input, 'sample')} without a group id were grouped by equal inputs in a step.")
+    if total.by[Handling.ZERO].alone:
+        said.append(
+            f"{many(total.by[Handling.ZERO].alone, 'sample')} had no siblings: baseline 0, as in verl. If the dump "
+            "has groups, name their key: --key group=KEY."
+        )
+    if total.unscored:
+        said.append(f"{many(total.unscored, 'sample')} without a finite score left out.")
+    if found.outside and total.lost:
+        low, high = found.bounds
+        said.append(f"{many(found.outside, 'score')} outside {low:g} to {high:g}: give --scores LOW,HIGH.")
+    if problems:
+        said.append(f"{many(problems, 'line')} could not be read.")
+    return said
+
+
+def view_command(group: HitGroup) -> str:
+    return f"sfusion view {shlex.quote(str(group.file))} --sample {group.first}"
+
+
+def handling_rows(total: PoisonFigures) -> list[list[str]]:
+    """A row for each handling: pushes, groups without signal, weight in the loss."""
+    return [
+        [
+            NAMES[one],
+            f"{total.push(one):+.3f}",
+            f"{total.push(one, 'several'):+.3f}",
+            f"{figures.silent:,}",
+            f"{figures.weight / total.weight:.0%}" if total.weight else "–",
+        ]
+        for one, figures in total.by.items()
+    ]
+
+
+HANDLING_HEAD = ("handling", "push on tool", "on several calls", "groups without signal", "weight")
+STEP_HEAD = ("step", "samples", "lost", "weight of lost", "push as trained", "mask", "excluded")
+
+
+def step_rows(steps: Sequence[tuple[int, PoisonFigures]]) -> list[list[str]]:
+    return [
+        [
+            str(step),
+            f"{one.samples:,}",
+            f"{one.lost:,}",
+            f"{one.weight_share:.0%}",
+            *(f"{one.push(handling):+.3f}" for handling in (Handling.ZERO, Handling.MASK, Handling.EXCLUDE)),
+        ]
+        for step, one in steps
+    ]
+
+
+def worst_steps(found: Poison, most: int = _ROWS) -> list[tuple[int, PoisonFigures]]:
+    """Return the steps in which lost samples carry most weight, in the order of the steps."""
+    hit = [one for one in enumerate(found.steps) if one[1][1].lost]
+    hit.sort(key=lambda one: -one[1][1].weight_lost)
+    return [step for _, step in sorted(hit[:most], key=lambda one: one[0])]
+
+
+class PoisonReporter(ProgressReporter):
+    """Shows how much has been read, and then what was found."""
+
+    def __init__(self, out: TextIO, total_bytes: int) -> None:
+        super().__init__(out, max(1, total_bytes // _MB), "reading, in MB")
+
+    def read(self, so_far: int) -> None:
+        self.progress(so_far // _MB)
+
+    def tell(self, found: Poison, said: Sequence[str]) -> None:
+        """Print headline, sentences and tables."""
+        self.print(f"{headline(found)} ({found.estimator.value})", "bold red" if found.total.lost else "bold")
+        self.print()
+        for sentence in said:
+            self.print(sentence)
+        if not found.total.lost:
+            return
+        self.print()
+        self.table(handling_rows(found.total), HANDLING_HEAD, texts=1)
+        self.print()
+        shown = worst_steps(found)
+        if len(found.steps) > 1:
+            self.table(step_rows(shown), STEP_HEAD, texts=1)
+            if (rest := sum(one.lost > 0 for _, one in found.steps) - len(shown)) > 0:
+                self.print(f"and {many(rest, 'more step')} with lost samples", "dim")
+            self.print()
+        if found.worst:
+            self.print(f"the group that was hit most: {view_command(found.worst[0])}")
+
+
+def render_poison(found: Poison, said: Sequence[str], dumps: Sequence[str]) -> str:
+    """Return the page."""
+    total = found.total
+    steps = [figures for _, figures in found.steps]
+    labels = [str(step) for step, _ in found.steps]
+
+    def chart(title: str, lines: dict[str, Any]) -> LineChart:
+        drawn = [ChartLine(name, [ChartPoint(value(one)) for one in steps]) for name, value in lines.items()]
+        return LineChart(title, "step", labels, drawn)
+
+    def pushes(what: str) -> dict[str, Any]:
+        return {NAMES[one]: lambda figures, one=one: figures.push(one, what) for one in list(Handling)[:3]}
+
+    charts = [
+        chart(
+            "Share of lost samples, and of the weight they carry",
+            {"samples": lambda one: one.lost_share, "weight": lambda one: one.weight_share},
+        ),
+        chart("Mean score", {"score": lambda one: one.score / one.samples if one.samples else None}),
+        chart("Net push on tool use", pushes("tool")),
+        chart("Net push on several calls", pushes("several")),
+    ]
+    return LearningPage(
+        what="poison",
+        headline=headline(found),
+        about=f"What lost calls did to the advantages ({found.estimator.value}) in {', '.join(dumps[:8])}"
+        + (", …" if len(dumps) > 8 else ""),
+        facts=[
+            ("samples", f"{total.samples:,}"),
+            ("groups", f"{total.groups:,}"),
+            ("steps", f"{len(steps):,}"),
+            ("lost", f"{total.lost:,}"),
+            ("recovered", f"{total.recovered:,}"),
+            ("weight of lost", f"{total.weight_share:.1%}"),
+        ],
+        sentences=said,
+        legend="Net push: mean of advantage x (does it - share that does it); above 0, the step makes it more likely.",
+        charts=charts if len(steps) > 1 else [],
+        tables=[
+            PageTable(
+                "By handling of lost samples",
+                "What the same samples would have taught. A retry lies between the last two rows.",
+                HANDLING_HEAD,
+                handling_rows(total),
+            ),
+            PageTable(
+                "Groups that were hit most",
+                "A lost sample is marked with x. The command opens its first lost sample.",
+                ("step", "scores", "as trained", "without the lost ones", "open"),
+                [_group_row(group) for group in found.worst],
+                texts=5,
+            ),
+            PageTable("Steps that were hit most", "", STEP_HEAD, step_rows(worst_steps(found, 40))),
+        ],
+    ).render()
+
+
+def _group_row(group: HitGroup) -> list[str]:
+    marked = zip(group.scores, group.lost, strict=True)
+    return [
+        str(group.step),
+        " ".join(f"{score:g}{'x' if lost else ''}" for score, lost in marked),
+        " ".join(f"{one:+.2f}" for one in group.trained),
+        " ".join("out" if lost else f"{one:+.2f}" for one, lost in zip(group.excluded, group.lost, strict=True)),
+        view_command(group),
+    ]

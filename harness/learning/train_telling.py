@@ -1,0 +1,215 @@
+"""What ``sfusion train`` says: sentences, tables and plots, the same on a terminal and on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from sfusion.harness.lab.scenarios.training import TrainingPart
+from sfusion.harness.learning.advantages import Handling
+from sfusion.harness.learning.closed_form import expected_p, mask_threshold, zero_threshold
+from sfusion.harness.learning.page import LearningPage, PageTable
+from sfusion.harness.learning.poison_telling import NAMES
+from sfusion.harness.learning.toy import uses_tool
+from sfusion.harness.learning.trained import Figure, Spread, Trained, at, lost_share
+from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
+
+SHARES = [number / 20 for number in range(20)]
+_CURVES = (Handling.ZERO, Handling.MASK, Handling.EXCLUDE, Handling.DROP)
+TOY = (
+    "This is a toy: a policy of a few behaviours, not a language model. It shows where lost calls push and "
+    "what a setting changes, not how many steps a real training takes or at which share it collapses."
+)
+
+
+def headline(found: Trained) -> str:
+    tool, twin = found.last(at("tool")), found.last(at("twin", "tool"))
+    if not found.done:
+        return "No training ended"
+    if tool.middle < twin.middle - 0.1:
+        return f"Unlearns the tool: P(tool) {tool.middle:.2f} at the end, {twin.middle:.2f} without faults"
+    several = found.last(at("several")).middle
+    kept = found.last(at("twin", "several")).middle
+    if several < kept - 0.2:
+        return f"Keeps the tool but unlearns several calls: {several:.2f} at the end, {kept:.2f} without faults"
+    return f"Learns as without faults: P(tool) {tool.middle:.2f}, the twin {twin.middle:.2f}"
+
+
+def sentences(found: Trained) -> list[str]:
+    """Say what was lost, what the closed form expects, and what the trainer did not know."""
+    part, said = found.part, []
+    how = f"lost samples: {NAMES[Handling(part.lost)] if part.lost != 'zero' else 'trained on with their score'}"
+    said.append(
+        f"{found.call_share:.1%} of calls were lost, and {found.lost_share:.1%} of samples lost their last call "
+        f"({how}; loss divided by {'all' if part.divide_by == 'all' else 'the kept'} samples; {part.estimator})."
+    )
+    if found.lost_share and found.unseen_share > 0.01:
+        said.append(
+            f"The trainer does not know of {found.unseen_share:.0%} of the lost samples, because the tool does not say "
+            "that a call was lost: no handling can help."
+        )
+    if stops := [run.stopped for run in found.runs if run.stopped is not None]:
+        when = f"step {stops[0]}" if len(set(stops)) == 1 else f"steps {min(stops)} to {max(stops)}"
+        said.append(f"The guard stopped the training in {when} ({counted(len(stops), 'seed')}).")
+    if found.hit_steps:
+        where = ", ".join(f"{a + 1} to {b + 1}" if a != b else str(a + 1) for a, b in found.hit_steps[:6])
+        said.append(f"Calls were lost in steps {where}.")
+    elif found.call_share:
+        expected = uses_tool(part, expected_p(part, found.call_share))
+        chance = f"If {found.call_share:.1%} of calls are lost independently of each other"
+        said.append(f"{chance}, P(tool) is expected to end at {expected:.2f}.{_thresholds(part)}")
+    return [*said, TOY]
+
+
+def _thresholds(part: TrainingPart) -> str:
+    """State the closed form, which is that of two behaviours."""
+    if len(part.behaviours) != 2 or {one.calls for one in part.behaviours} != {0, 1}:
+        return ""
+    head, tool = sorted(part.behaviours, key=lambda one: one.calls)
+    if not tool.right > head.right or tool.guess or tool.again:
+        return ""
+    zero, mask = zero_threshold(head.right, tool.right), mask_threshold(head.right, tool.right)
+    return f" Scored zero, the tool loses above {zero:.1%}; with a loss mask, above {mask:.1%}."
+
+
+END_HEAD = ("", "start", "end", "twin")
+PROMISE_HEAD = ("", "promise", "seeds", "")
+
+
+def end_rows(found: Trained) -> list[list[str]]:
+    """Each behaviour, the tool, several calls and the score: at the start, at the end, and of the twin."""
+    part = found.part
+    total = sum(one.share for one in part.behaviours)
+    start = [one.share / total for one in part.behaviours]
+    rows: list[tuple[str, str, tuple[str, ...]]] = [
+        (f"P({one.name})", f"{share:.2f}", ("p", one.name)) for one, share in zip(part.behaviours, start, strict=True)
+    ]
+    rows.append(("P(tool)", f"{uses_tool(part, start):.2f}", ("tool",)))
+    if any(one.calls > 1 for one in part.behaviours):
+        rows.append(("P(several calls)", f"{uses_tool(part, start, 2):.2f}", ("several",)))
+    rows.append(("score", "", ("score",)))
+    return [[name, begin, str(found.last(at(*keys))), str(found.last(at("twin", *keys)))] for name, begin, keys in rows]
+
+
+def promise_rows(found: Trained) -> list[list[str]]:
+    seeds = len(found.runs)
+    return [
+        ["held" if not count else first.state, promise, f"{seeds - count} of {seeds}", first.sentence]
+        for promise, (count, first) in found.promises.items()
+    ]
+
+
+class TrainReporter(ProgressReporter):
+    """Shows how many seeds are done, and then what was learned."""
+
+    def __init__(self, out: TextIO, seeds: int) -> None:
+        super().__init__(out, seeds, "seeds")
+        self._seeds = seeds
+
+    def tell(self, found: Trained, title: str) -> None:
+        """Print headline, sentences and tables."""
+        bad = headline(found).startswith(("Unlearns", "Keeps", "No"))
+        self.print(f"{title}: {headline(found)} ({counted(self._seeds, 'seed')})", "bold red" if bad else "bold green")
+        self.print()
+        self.table(end_rows(found), END_HEAD, texts=1)
+        self.print()
+        for sentence in sentences(found):
+            self.print(sentence)
+        if rows := promise_rows(found):
+            self.print()
+            styles = ["green" if row[0] == "held" else "red" for row in rows]
+            self.table(rows, PROMISE_HEAD, styles, texts=4)
+
+
+def charts(found: Trained) -> list[LineChart]:
+    """The plots over the steps, and P(tool) at the end against the share of lost calls."""
+    shown = {"P(tool)": "tool"}
+    if any(one.calls > 1 for one in found.part.behaviours):
+        shown["P(several calls)"] = "several"
+    twins = [
+        _over_steps(found, title, {"with faults": at(key), "twin": at("twin", key)}) for title, key in shown.items()
+    ]
+    each = {one.name: at("p", one.name) for one in found.part.behaviours}
+    scores = {"score": at("score"), "score of the twin": at("twin", "score"), "samples lost": lost_share}
+    pushes = {NAMES[one]: at("push", one.value) for one in _CURVES[:3]}
+    return [
+        *twins,
+        _over_steps(found, "P of each behaviour", each),
+        _over_steps(found, "Score, and share of lost samples", scores),
+        _over_steps(found, "Net push on tool use, by handling", pushes, band=False),
+        _against_share(found),
+    ]
+
+
+def _over_steps(found: Trained, title: str, lines: dict[str, Figure], *, band: bool = True) -> LineChart:
+    drawn = [ChartLine(name, [_point(one, band) for one in found.curve(figure)]) for name, figure in lines.items()]
+    labels = [str(step + 1) for step in range(len(drawn[0].points))]
+    return LineChart(title, "step", labels, drawn, shaded=found.hit_steps)
+
+
+def _point(one: Spread, band: bool) -> ChartPoint:
+    return ChartPoint(one.middle, one.low, one.high) if band else ChartPoint(one.middle)
+
+
+def _against_share(found: Trained) -> LineChart:
+    part, mine = found.part, round(found.call_share, 4)
+    shares = sorted({*SHARES, mine})
+    drawn = [
+        ChartLine(NAMES[one], [ChartPoint(uses_tool(part, expected_p(part, share, one))) for share in shares])
+        for one in _CURVES
+    ]
+    ended = found.last(at("tool"))
+    note = f"{mine:.1%} of calls lost: {ended}"
+    here = [ChartPoint(ended.middle, note=note) if share == mine else ChartPoint(None) for share in shares]
+    labels = [f"{share:.0%}" for share in shares]
+    title = "P(tool) at the end against the share of lost calls: expected, and this training"
+    return LineChart(
+        title, "calls lost", labels, [*drawn, ChartLine("this training", here)], shares, shares.index(mine)
+    )
+
+
+def render_train(found: Trained, title: str, about: str) -> str:
+    """Return the page."""
+    part = found.part
+    return LearningPage(
+        what=f"train {title}",
+        headline=headline(found),
+        about=about,
+        facts=[
+            ("seeds", f"{len(found.runs):,}"),
+            ("steps x prompts x group", f"{part.steps} x {part.prompts} x {part.group}"),
+            ("calls lost", f"{found.call_share:.1%}"),
+            ("samples lost", f"{found.lost_share:.1%}"),
+            ("P(tool)", f"{found.last(lambda one: one['tool']).middle:.2f}"),
+            ("of the twin", f"{found.last(lambda one: one['twin']['tool']).middle:.2f}"),
+        ],
+        sentences=sentences(found),
+        legend="Lines are medians over the seeds, bands reach from 10 % to 90 %. The twin has the same seeds and no "
+        "faults. Shaded: steps in which calls were lost. Expected: the mean update for calls lost independently.",
+        charts=charts(found) if found.done else [],
+        tables=[
+            PageTable("At the end", "Medians over the seeds, and 10 % to 90 %.", END_HEAD, end_rows(found)),
+            PageTable("Promises", "", PROMISE_HEAD, promise_rows(found), texts=4),
+        ],
+    ).render()
+
+
+def rows_of(settings: Sequence[tuple[Sequence[str], Trained]]) -> list[list[str]]:
+    """A row for each setting of a sweep: its values and what was learned."""
+    return [
+        [
+            *values,
+            str(one.last(at("tool"))),
+            str(one.last(at("several"))),
+            f"{one.mean_score:.2f}",
+            f"{one.lost_share:.0%}",
+            f"{one.unseen_share:.0%}",
+            f"{sum(count > 0 for count, _ in one.promises.values())} of {len(one.promises)}",
+        ]
+        for values, one in settings
+    ]
+
+
+SWEEP_HEAD = ("P(tool)", "P(several)", "mean score", "lost", "of these unseen", "promises not held")

@@ -1,0 +1,143 @@
+"""The result of trainings over several seeds: curves with their spread, beside those of the twins. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from sfusion.harness.lab.figures import percentile
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.promises import Verdict
+from sfusion.harness.lab.scenarios.training import TrainingPart
+
+Figure = Callable[[Event], float]
+"""Takes a figure from the event of a trained step."""
+
+
+def at(*path: str) -> Figure:
+    """Return what takes the figure at these keys."""
+
+    def take(event: Event) -> float:
+        value: Any = event
+        for key in path:
+            value = value[key]
+        return float(value)
+
+    return take
+
+
+def lost_share(event: Event) -> float:
+    return float(event["lost"] / max(1, event["samples"]))
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """The training of one seed."""
+
+    seed: int
+    steps: list[Event]
+    verdicts: list[Verdict]
+    error: str = ""
+    stopped: int | None = None
+    """The step in which the guard stopped the job."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over seeds: the median, and the values that 10 % and 90 % do not exceed."""
+
+    middle: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(median(values), percentile(values, 0.1), percentile(values, 0.9)) if values else cls(0.0, 0.0, 0.0)
+
+    def __str__(self) -> str:
+        if round(self.low, 2) == round(self.high, 2):
+            return f"{self.middle:.2f}"
+        return f"{self.middle:.2f} [{self.low:.2f} to {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """All seeds of a training."""
+
+    part: TrainingPart
+    runs: Sequence[TrainedRun]
+
+    @cached_property
+    def done(self) -> list[TrainedRun]:
+        """The runs that were not broken off before their first step ended."""
+        return [run for run in self.runs if run.steps and not run.error]
+
+    def curve(self, figure: Figure) -> list[Spread]:
+        """Return a figure over the steps that all seeds have."""
+        steps = min((len(run.steps) for run in self.done), default=0)
+        return [Spread.of([figure(run.steps[step]) for run in self.done]) for step in range(steps)]
+
+    def last(self, figure: Figure) -> Spread:
+        return Spread.of([figure(run.steps[-1]) for run in self.done])
+
+    def total(self, figure: Figure) -> float:
+        return sum(figure(step) for run in self.done for step in run.steps)
+
+    @cached_property
+    def call_share(self) -> float:
+        """The share of calls that were lost."""
+        calls = self.total(at("calls"))
+        return self.total(at("lost_calls")) / calls if calls else 0.0
+
+    @cached_property
+    def lost_share(self) -> float:
+        """The share of samples whose last call was lost."""
+        samples = self.total(at("samples"))
+        return self.total(at("lost")) / samples if samples else 0.0
+
+    @cached_property
+    def unseen_share(self) -> float:
+        """The share of the lost samples that the trainer does not know of."""
+        lost = self.total(at("lost"))
+        return self.total(at("unseen")) / lost if lost else 0.0
+
+    @property
+    def hit_steps(self) -> list[tuple[int, int]]:
+        """From which step to which calls were lost with half of the seeds; nothing if they were nearly all the time."""
+        hit = [one.middle > 0 for one in self.curve(at("lost_calls"))]
+        if not hit or sum(hit) > 0.8 * len(hit):
+            return []
+        found: list[tuple[int, int]] = []
+        for place, struck in enumerate(hit):
+            if struck and found and found[-1][1] == place - 1:
+                found[-1] = found[-1][0], place
+            elif struck:
+                found.append((place, place))
+        return found
+
+    @property
+    def promises(self) -> dict[str, tuple[int, Verdict]]:
+        """For each promise with how many seeds it was not held, and the first verdict of those, else of all."""
+        found: dict[str, tuple[int, Verdict]] = {}
+        for run in self.runs:
+            for verdict in run.verdicts:
+                count, first = found.get(verdict.promise, (0, verdict))
+                wrong = not verdict.held and verdict.state != "not_applicable"
+                found[verdict.promise] = count + wrong, verdict if wrong and not count else first
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """The figures at the end."""
+        names = ("tool", "several", "score")
+        spreads = {name: vars(self.last(at(name))) for name in names}
+        spreads |= {f"twin_{name}": vars(self.last(at("twin", name))) for name in names}
+        shares = {"calls_lost": self.call_share, "samples_lost": self.lost_share, "lost_unseen": self.unseen_share}
+        return {**spreads, **{name: round(value, 6) for name, value in shares.items()}}
+
+    @property
+    def mean_score(self) -> float:
+        count = sum(len(run.steps) for run in self.done)
+        return self.total(at("score")) / count if count else 0.0

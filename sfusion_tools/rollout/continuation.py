@@ -1,0 +1,328 @@
+"""The tokens that a chat template adds when a conversation continues after an assistant turn.
+
+Templates render a turn differently when it is the last one (Qwen3 adds its thinking), and a model spells calls in its
+own way, so the turn that was generated is never compared with a rendered one. Instead the conversation so far is
+rendered in outline, with a word in place of that turn: inside the argument of a call if tools reply. Rendering it with
+two words shows where the word ends, rendering two replies shows where the reply begins, and the end of the turn is
+between them. That is learnt once for each template; from then on a message takes one rendering.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import compress, count, product
+from operator import ne
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sfusion_tools.errors import TemplateError
+from sfusion_tools.formats import Toolbox
+from sfusion_tools.tokenizers import Tokenizer, ToolLike
+
+logger = logging.getLogger(__name__)
+
+_WORDS = ("Uvqo", "Zwjk")
+"""Stand for the assistant's turn. Neither their first nor their last letters are equal."""
+_NOBODY = "unknown"
+_QUESTION = {"role": "user", "content": "?"}
+_BASES = ([_QUESTION], [{"role": "system", "content": "!"}, _QUESTION])
+"""Conversations for templates that refuse the outline of the real one, or insist on a system message."""
+_OWN_END = -1
+"""For a turn that ended with the token with which its template ends it."""
+
+Messages = Sequence[dict[str, Any]]
+
+
+def call_id(*parts: object) -> str:
+    """Return an id of nine letters and digits, the only form that the templates of Mistral accept."""
+    return blake2b(repr(parts).encode(), digest_size=5).hexdigest()[:9]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a template can be made to render an assistant turn and the messages after it."""
+
+    base: int | None
+    """None for the outline of the real conversation."""
+    with_calls: bool = False
+    as_text: bool = False
+    """The arguments of calls are JSON text."""
+    renamed: bool = False
+    """The model may have chosen ids that its own template refuses, and a broken call may have no name."""
+    singly: bool = False
+    """Each reply has a turn of its own: gpt-oss knows one call per turn and takes the name of the tool from it."""
+
+
+def _ways(messages: Messages) -> Iterator[_Way]:
+    bases = (None, *range(len(_BASES)))
+    if any(message["role"] == "tool" for message in messages):
+        for base, singly, renamed, as_text in product(bases, (False, True), (False, True), (False, True)):
+            yield _Way(base, True, as_text, renamed, singly)
+    for base, renamed in product(bases, (False, True)):
+        yield _Way(base, renamed=renamed)
+
+
+_Known = dict[Any, tuple[_Way, list[int]]]
+_KNOWN: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
+"""For each tokenizer: for messages of these roles after such a token, the way, and the ids before the continuation."""
+
+
+def continuation(
+    tokenizer: Tokenizer,
+    messages: Messages,
+    *,
+    last: int | None,
+    tools: Sequence[ToolLike] = (),
+    history: Messages = (),
+    add_generation_prompt: bool = True,
+) -> list[int]:
+    """Encode messages, and the next generation prompt, as they follow an assistant turn that ended with token ``last``.
+
+    The token that ends a turn is left out if the engine generated it, and so is one that ends a turn and begins the
+    next message, such as GLM's ``<|observation|>``. ``history`` is the conversation before that turn.
+    """
+    writer = _Writer(tokenizer, tools, history, add_generation_prompt)
+    known: _Known = {}
+    with suppress(TypeError):  # neither hashable nor weakly referable
+        known = _KNOWN.setdefault(tokenizer, known)
+    key = (*(message["role"] for message in messages), last, bool(tools))
+    if key in known and (ids := writer.again(*known[key], messages)) is not None:
+        return ids
+    reasons: list[str] = []
+    for way in _ways(messages):
+        try:
+            ids, before = writer.after(way, messages, last)
+        except Exception as error:  # whatever a template raises
+            reasons.append(str(error))
+            continue
+        known[key] = way, before
+        if len(known) == 1 and known in _KNOWN.values() and (found := difference(tokenizer, tools)):
+            logger.warning("The chat template of %s: %s", _name(tokenizer), found)
+        return ids
+    raise TemplateError(
+        f"the chat template of {_name(tokenizer)} cannot be used for several turns: the tokens of a "
+        f"{messages[0]['role']} message cannot be separated from those of the turns before it "
+        f"({'; '.join(dict.fromkeys(reasons))})"
+    )
+
+
+class _Writer:
+    def __init__(
+        self, tokenizer: Tokenizer, tools: Sequence[ToolLike], history: Messages, add_generation_prompt: bool
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._tools = list(tools) or None
+        self._history = history
+        self._prompt = add_generation_prompt
+
+    def again(self, way: _Way, before: list[int], messages: Messages) -> list[int] | None:
+        """Continue as it was learnt; None if this conversation is rendered differently."""
+        if way.singly and len(messages) > 1:
+            return None
+        try:
+            ids = self._render(way, _turn(way, _WORDS[0], messages), messages, prompt=self._prompt)
+        except Exception:
+            return None
+        at = _find(before, ids)
+        return ids[at + len(before) :] if at >= 0 else None
+
+    def after(self, way: _Way, messages: Messages, last: int | None) -> tuple[list[int], list[int]]:
+        """Return the continuation, and the ids before it from the word on."""
+        groups = [[message] for message in messages] if way.singly else [list(messages)]
+        ids: list[int] = []
+        for number, group in enumerate(groups, start=1):
+            more, before = self._learn(way, group, last if number == 1 else _OWN_END, number == len(groups))
+            ids += more
+        return ids, before
+
+    def _learn(self, way: _Way, messages: Messages, last: int | None, final: bool) -> tuple[list[int], list[int]]:
+        prompt = self._prompt and final
+        word, tail = self._after_word(way, messages, prompt=prompt)
+        said = [self._after_word(way, _saying(one, messages), prompt=prompt)[1] for one in _WORDS]
+        if said[0] == said[1]:
+            # Some templates leave out roles that they do not know.
+            raise ValueError(f"it leaves out the content of {messages[0]['role']} messages")
+        gap = tail[: min(_equal(*said), _equal(tail, said[0]))]
+        if not gap:
+            raise ValueError("it writes nothing after an assistant turn")
+        start = self._start(way, messages, gap, last)
+        return tail[start:], word + tail[:start]
+
+    def _start(self, way: _Way, messages: Messages, gap: list[int], last: int | None) -> int:
+        """Return where the continuation begins in what is between a turn's word and the first reply."""
+        ends = last is not None and last >= 0 and self._is_special(last)
+        if ends and last in gap:
+            return gap.index(last) + 1
+        end, usual = self._end(way, messages, gap)
+        if last in (_OWN_END, gap[end]):
+            return end + 1
+        if not ends or last == usual:
+            return end
+        # The model ended its turn with another token, such as <|eom_id|> for <|eot_id|>. One that the template writes
+        # only if a message follows begins that message.
+        alone = gap[end] == usual
+        if not alone:
+            try:
+                alone = self._after_word(way, [], calls=messages)[1][: end + 1] == gap[: end + 1]
+            except Exception:
+                alone = True
+        return end + alone
+
+    def _end(self, way: _Way, messages: Messages, gap: list[int]) -> tuple[int, int | None]:
+        """Return where the turn ends in the gap, and the token that usually ends a turn."""
+        special = [at for at, number in enumerate(gap) if self._is_special(number)]
+        if not way.with_calls:
+            return (special[0] if special else 0), None
+        try:
+            _, plain = self._after_word(_Way(way.base), [_QUESTION])
+            usual = next((number for number in plain if self._is_special(number)), None)
+        except Exception:
+            usual = None
+        for end in (self._tokenizer.eos_token_id, usual):
+            if end in gap:
+                return gap.index(end), end
+        try:
+            # After another call, all is different but the tags that close a call.
+            _, between = self._after_word(way, [], calls=[messages[-1], *messages[-1:]], worded=0)
+        except Exception:
+            between = gap
+        closed = _equal(gap, between)
+        if closed < min(len(gap), len(between)):
+            return closed, usual
+        return (special[0] if special else 0), usual
+
+    def _after_word(
+        self, way: _Way, messages: Messages, *, prompt: bool = True, calls: Messages | None = None, worded: int = -1
+    ) -> tuple[list[int], list[int]]:
+        """Return the ids of the word in place of the turn, and what follows them."""
+        prompt = prompt and bool(messages)
+        turns = [_turn(way, word, messages if calls is None else calls, worded) for word in _WORDS]
+        one, two = (self._render(way, turn, messages, prompt=prompt) for turn in turns)
+        end, begin = _equal(one[::-1], two[::-1]), _equal(one, two)
+        words = [ids[begin : len(ids) - end] for ids in (one, two)]
+        if (
+            begin + end > min(len(one), len(two))
+            or tuple(self._tokenizer.decode(ids).strip() for ids in words) != _WORDS
+        ):
+            raise ValueError("what it writes after an assistant turn depends on the content of that turn")
+        return words[0], one[len(one) - end :]
+
+    def _render(self, way: _Way, turn: dict[str, Any], messages: Messages, *, prompt: bool) -> list[int]:
+        base = list(map(_outline, self._history)) if way.base is None else _BASES[way.base]
+        conversation = [*base, turn, *(_renamed(message) if way.renamed else message for message in messages)]
+        if len(conversation) == len(messages) + 1:
+            raise ValueError("there is no conversation before it")
+        return self._tokenizer.apply_chat_template(conversation, self._tools, add_generation_prompt=prompt)
+
+    def _is_special(self, number: int) -> bool:
+        return not self._tokenizer.decode([number], skip_special_tokens=True)
+
+
+def _turn(way: _Way, word: str, messages: Messages, worded: int = -1) -> dict[str, Any]:
+    if not way.with_calls:
+        return {"role": "assistant", "content": word}
+    # Only one call has the word, so that it is there once, if the template renders more than the first.
+    arguments: list[Any] = [{"word": "-"} for _ in messages]
+    arguments[worded] = {"word": word}
+    spelt = [_renamed(message) if way.renamed else message for message in messages]
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {
+                "id": message.get("tool_call_id") or call_id(place),
+                "type": "function",
+                "function": {
+                    "name": message.get("name") or _NOBODY,
+                    "arguments": json.dumps(given) if way.as_text else given,
+                },
+            }
+            for place, (message, given) in enumerate(zip(spelt, arguments, strict=True))
+        ],
+    }
+
+
+def _renamed(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] != "tool":
+        return message
+    return {"name": _NOBODY, **message, "tool_call_id": call_id(message.get("tool_call_id"))}
+
+
+def _outline(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message without its texts: the ids and names of calls are all that a template refers to later."""
+    short = {**message, "content": "-"}
+    if calls := message.get("tool_calls"):
+        short |= {
+            "content": "",
+            "tool_calls": [{**call, "function": {**call["function"], "arguments": {}}} for call in calls],
+        }
+    return short
+
+
+def _saying(word: str, messages: Messages) -> list[dict[str, Any]]:
+    role = messages[0]["role"]
+    return [{**message, "content": word} if message["role"] == role else message for message in messages]
+
+
+def _equal(one: Sequence[int], two: Sequence[int]) -> int:
+    """Return how many ids at the beginning are the same."""
+    return next(compress(count(), map(ne, one, two)), min(len(one), len(two)))
+
+
+def _find(part: list[int], ids: list[int]) -> int:
+    """Return where a part begins, -1 if nowhere."""
+    at = -1
+    while True:
+        try:
+            at = ids.index(part[0], at + 1)
+        except ValueError:
+            return -1
+        if ids[at : at + len(part)] == part:
+            return at
+
+
+def _name(tokenizer: Tokenizer) -> str:
+    return str(getattr(tokenizer, "name", type(tokenizer).__name__))
+
+
+def difference(tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), *, parallel: int = 2) -> str | None:
+    """Return how a trajectory differs from the same conversation rendered at once; None if it does not.
+
+    The conversation has a call, ``parallel`` calls at once, an answer and another question.
+    """
+    name = next(iter(Toolbox(tools).names), _NOBODY)
+    for base in _BASES:
+        shown = list(base)
+        with suppress(Exception):
+            rows = tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
+            break
+    for number in (1, parallel, 0):
+        replies = [
+            {"role": "tool", "content": f"r{place}", "tool_call_id": call_id(number, place), "name": name}
+            for place in range(number)
+        ]
+        others: list[dict[str, Any]] = replies or [_QUESTION]
+        more = continuation(tokenizer, others, last=None, tools=tools, history=shown)
+        shown = [*shown, _turn(_Way(None, with_calls=number > 0), "x", replies), *others]
+        try:
+            whole = tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
+        except Exception as error:  # whatever a template raises
+            if number > 1:
+                return difference(tokenizer, tools, parallel=1)
+            return f"it cannot render a conversation with calls ({error})"
+        same = _equal(rows, whole)
+        if same == len(rows):
+            rows = [*whole[: len(whole) - len(more)], *more]
+            same = _equal(rows, whole)
+        if same < len(rows):
+            grown, once = (tokenizer.decode(ids[same : same + 24]) for ids in (rows, whole))
+            return (
+                f"rendered at once, a conversation of {len(shown)} messages has {once!r} where a trajectory has "
+                f"{grown!r}; trajectories keep the tokens that the model was given"
+            )
+    return None

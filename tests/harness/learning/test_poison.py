@@ -1,0 +1,236 @@
+"""``sfusion poison``: what a dump with lost calls shows, by which facts, and what it says about bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.harness.cli import app
+from sfusion.harness.learning.dumps import DumpReader
+from sfusion.harness.learning.evidence import Evidence
+from sfusion_tools.event_lines import call_line
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox import CallResult
+from sfusion_tools.sandbox.text import model_text
+from tests.cases import every
+
+LOST = model_text(CallResult("c", Outcome.THROTTLED), "code_interpreter", timeout=1, limit=1)
+
+
+def sample(score: Any, *answers: str, question: str = "q", **more: Any) -> dict[str, Any]:
+    """A line as verl dumps it, with what the tool answered in each turn."""
+    turns = "".join(f"<tool_call>…</tool_call>\nuser\n<tool_response>\n{one}\n</tool_response>\n" for one in answers)
+    return {"input": f"user\n{question}", "output": f"{turns}assistant\n#### 1", "score": score, "step": 1, **more}
+
+
+def write(path: Path, lines: Sequence[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = (one if isinstance(one, str) else json.dumps(one) for one in lines)
+    path.write_text("".join(f"{one}\n" for one in texts), encoding="utf-8")
+    return path
+
+
+def poison(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["poison", *map(str, arguments)])
+    return done.exit_code, done.output
+
+
+def told(tmp_path: Path, lines: Sequence[Any], *arguments: object) -> dict[str, Any]:
+    dump = write(tmp_path / "dump" / "1.jsonl", lines)
+    code, output = poison(dump, "--json", tmp_path / "found.json", *arguments)
+    assert code == 0, output
+    return json.loads((tmp_path / "found.json").read_text())
+
+
+GROUP = [sample(1, "42"), sample(1, "42"), sample(0), sample(0, LOST)]
+"""The group of the tables in test_advantages: 1, 1, 0 and one that was lost; the third answered from the head."""
+
+
+def test_the_figures_of_one_group_are_those_worked_out_by_hand(tmp_path: Path) -> None:
+    found = told(tmp_path, GROUP)
+    total = found["total"]
+    assert (total["samples"], total["groups"], total["lost"], total["hit_groups"], total["users"]) == (4, 1, 1, 1, 3)
+    # |A| as trained is sqrt(3)/2 for each of the four; without the lost one 0.577, 0.577 and -1.155.
+    assert total["weight_share"] == pytest.approx(0.25)
+    assert (total["siblings"], total["moved"], total["only_lost"]) == (3, 3, 0)
+    assert total["moved_by"] == pytest.approx(3 * 0.288675, abs=1e-4)
+    # Push on the tool: users' advantages times 1/4, the head's times -3/4, over 4.
+    by = {name: one["push_tool"] for name, one in total["handlings"].items()}
+    assert by["zero"] == pytest.approx((0.866025 / 4 + 0.866025 * 3 / 4) / 4, abs=1e-5)
+    assert by["mask"] == pytest.approx((2 * 0.866025 / 4 + 0.866025 * 3 / 4) / 4, abs=1e-5)
+    assert by["exclude"] == pytest.approx((2 * 0.57735 / 4 + 1.1547 * 3 / 4) / 4, abs=1e-5)
+    assert by["drop"] == 0
+    assert (by["failed"], by["passed"]) == (by["zero"], pytest.approx((1.5 / 4 + 1.5 * 3 / 4) / 4, abs=1e-5))
+    assert found["recognised_by"] == {"known text": 1}
+    assert [one["lost"] for one in found["worst_groups"][0]["samples"]] == [False, False, False, True]
+
+
+def test_an_outage_is_found_with_its_steps_cause_and_setting(tmp_path: Path) -> None:
+    dump = tmp_path / "dumps"
+    for step in range(1, 13):
+        hit = step in (5, 6)
+        lines = [
+            sample(0 if hit and place < 3 else 1, LOST if hit and place < 3 else "42", question=f"q{group}", step=step)
+            for group in range(3)
+            for place in range(4)
+        ]
+        write(dump / f"{step}.jsonl", [*lines, *(sample(right, question="q0", step=step) for right in (0, 1))])
+    code, output = poison(dump, "--html", tmp_path / "page.html", "--fail-above", "0.1")
+    assert code == 1
+    assert "100% of the lost samples are in steps 5 to 6." in output
+    assert "The lost calls ended: throttled 18. Main cause: the sandbox refused calls. What to do: set `rate" in output
+    assert "In 2 steps, 5 to 6, training pushes away from the tool only because the sandbox failed." in output
+    assert "more than --fail-above 0.1" in output
+    assert f"sfusion view {dump / '5.jsonl'} --sample 1" in output
+    page = (tmp_path / "page.html").read_text()
+    assert page.count('<svg class="lc"') == 4
+    assert f"sfusion view {dump / '5.jsonl'} --sample 1" in page
+    assert poison(dump, "--fail-above", "0.9")[0] == 0
+    assert "pushes away from the tool" not in poison(dump / "4.jsonl")[1]
+
+
+def test_a_group_with_signal_only_through_losses_is_counted(tmp_path: Path) -> None:
+    lines = [sample(1, "42"), sample(1, "42"), sample(0, LOST), *(sample(0, one, question="w") for one in ("4", LOST))]
+    total = told(tmp_path, lines)["total"]
+    assert (total["hit_groups"], total["only_lost"]) == (2, 1)
+    silent = {name: one["groups_without_signal"] for name, one in total["handlings"].items()}
+    assert silent == {"zero": 1, "mask": 1, "exclude": 2, "drop": 2, "failed": 1, "passed": 1}
+
+
+def test_samples_that_recovered_are_a_class_of_their_own(tmp_path: Path) -> None:
+    total = told(tmp_path, [sample(1, LOST, "42"), sample(0, "42", LOST), sample(0, "41")])["total"]
+    assert (total["lost"], total["recovered"], total["lost_calls"], total["calls"]) == (1, 1, 2, 5)
+
+
+def line(trajectory: str, outcome: Outcome, began: float) -> bytes:
+    return call_line("client", "w", "c", began, 0.1, outcome, trajectory=trajectory, group="g 1")
+
+
+def test_the_event_log_tells_which_trajectories_lost_calls(tmp_path: Path) -> None:
+    log = tmp_path / "events.ndjson"
+    log.write_bytes(
+        line("a", Outcome.OK, 1)
+        + line("b", Outcome.UNREACHABLE, 2)
+        + line("c", Outcome.THROTTLED, 3)
+        + line("c", Outcome.OK, 4)
+        + line("elsewhere", Outcome.THROTTLED, 5)
+    )
+    lines = [sample(score, "", request_id=name) for score, name in ((1, "a"), (0, "b"), (1, "c"))]
+    found = told(tmp_path, lines, "--events", log)
+    assert (found["total"]["lost"], found["total"]["recovered"]) == (1, 1)
+    assert found["recognised_by"] == {"event log": 2}
+    assert found["total"]["outcomes"] == {"unreachable": 1, "throttled": 1}
+    _, output = poison(write(tmp_path / "2.jsonl", [sample(0, "1")]), "--events", log)
+    assert "The event log was not used: the dump has no id of the trajectory" in output
+
+
+@every(
+    [
+        ({"lost_calls": 1}, "key of the dump", True),
+        ({"sfusion": {"infrastructure": 1, "outcomes": ["ok", "throttled"]}}, "key of the dump", True),
+        ({"outcomes": ["throttled", "ok"]}, "key of the dump", False),
+        ({"outcomes": ["program_error"]}, "", False),
+        ({"lost_calls": 0}, "", False),
+        ({"answers": ["Error when executing tool: boom"]}, "known text", True),
+        ({"answers": ["[Python Interpreter Error]: no on endpoint http://s"]}, "known text", True),
+        ({"answers": ["('Error', 'UnknownError')"]}, "known text", True),
+        ({"answers": ["Traceback (most recent call last):\nValueError"]}, "", False),
+        ({"answers": ["my tool broke"], "pattern": "tool broke$"}, "--lost-pattern", True),
+        ({"request": {"infrastructure_failures": 1, "outcomes": {"unreachable": 1}}}, "requests file", True),
+    ],
+    str,
+)
+def test_a_lost_call_is_recognised_by(case: tuple[dict[str, Any], str, bool]) -> None:
+    given, source, last = dict(case[0]), case[1], case[2]
+    evidence = Evidence(pattern=given.pop("pattern", None))
+    request = given.pop("request", {})
+    found = evidence.of(given, request, sample(0, *given.pop("answers", ()))["output"], "")
+    assert (found.source, found.last_lost) == (source, last)
+
+
+@every(["", "no stdout here", "Finished execution."], repr)
+def test_a_text_that_stands_for_anything_is_unclear(text: str) -> None:
+    assert Evidence().of({}, {}, sample(0, "1", text)["output"], "").unclear
+    assert not Evidence().of({}, {}, sample(0, text, "1")["output"], "").unclear
+
+
+def test_groups_are_those_of_the_uid_or_of_equal_inputs_or_of_another_key(tmp_path: Path) -> None:
+    lines = [sample(1, question=f"q{n % 3}", uid=f"u{n % 2}", mine=n) for n in range(6)]
+    assert told(tmp_path, lines)["total"]["groups"] == 2
+    assert told(tmp_path, lines, "--key", "group=mine")["total"]["groups"] == 6
+    assert told(tmp_path, [{**one, "uid": None} for one in lines])["total"]["groups"] == 3
+    renamed = [{"prompt": one["input"], "answer": one["output"], "reward": one["score"]} for one in lines]
+    keys = [word for one in ("input=prompt", "output=answer", "score=reward") for word in ("--key", one)]
+    assert told(tmp_path, renamed, *keys)["total"]["samples"] == 6
+
+
+def test_lines_without_a_usable_score_or_text_are_left_out_and_told(tmp_path: Path) -> None:
+    dump = write(
+        tmp_path / "1.jsonl",
+        [
+            *GROUP,
+            json.dumps(sample(0, "1")).replace('"score": 0', '"score": NaN'),
+            sample(None),
+            sample("high"),
+            sample(10**400),
+            "",
+            "[1]",
+            '{"input": "half',
+            {"input": "q", "score": 1},
+        ],
+    )
+    code, output = poison(dump, "--json", tmp_path / "found.json")
+    assert code == 0
+    assert "4 samples without a finite score left out." in output
+    assert "4 lines could not be read." in output
+    assert "1.jsonl:10: a JSON list, not an object" in output
+    assert json.loads((tmp_path / "found.json").read_text())["total"]["samples"] == 4
+
+
+def test_steps_in_one_file_are_told_apart_and_only_one_is_kept(tmp_path: Path) -> None:
+    dump = write(tmp_path / "all.jsonl", [sample(place % 2, step=step) for step in (3, 4) for place in range(4)])
+    reader = DumpReader([dump, dump], Evidence())
+    assert [(one.step, len(one.samples)) for one in reader] == [(3, 4), (4, 4)]
+
+
+@every(
+    [
+        (["--key", "colour=red"], "expected NAME=KEY with one of input"),
+        (["--key", "group"], "expected NAME=KEY"),
+        (["--scores", "1"], "give two numbers"),
+        (["--scores", "1,0"], "the first must be below the second"),
+        (["--scores", "0,nan"], "both finite"),
+        (["--fail-above", "5"], "give a share from 0 to 1"),
+        (["--lost-pattern", "(a"], "is not a regular expression"),
+        (["--estimator", "ppo"], "grpo"),
+        (["--events", "nowhere.ndjson"], "nowhere.ndjson"),
+    ],
+    str,
+)
+def test_wrong_options_are_refused_with_what_was_meant(case: tuple[list[str], str]) -> None:
+    code, output = poison(Path(__file__).parent / "missing", *case[0])
+    assert code == 2
+    assert case[1] in output
+
+
+def test_what_is_not_a_dump_is_refused(tmp_path: Path) -> None:
+    assert poison(tmp_path)[0] == 2
+    code, output = poison(write(tmp_path / "1.jsonl", [{"a": 1}]))
+    assert (code, "no sample in it" in output, "see --key" in output) == (2, True, True)
+    code, output = poison(write(tmp_path / "2.jsonl", []))
+    assert (code, "no line in it" in output) == (2, True)
+    code, output = poison(write(tmp_path / "3.jsonl", [sample(None)]))
+    assert (code, "No sample has a score" in output) == (0, True)
+
+
+def test_samples_without_siblings_are_pointed_out(tmp_path: Path) -> None:
+    _, output = poison(write(tmp_path / "1.jsonl", [sample(1, question="a"), sample(0, LOST, question="b")]))
+    assert "2 samples had no siblings: baseline 0, as in verl." in output
+    lines = [sample(1, "1"), *(sample(0, LOST) for _ in range(3))]
+    _, output = poison(write(tmp_path / "1.jsonl", lines))
+    assert "1 healthy sample lost all siblings." in output

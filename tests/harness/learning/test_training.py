@@ -1,0 +1,170 @@
+"""Trainings through the stack, ``sfusion train``, and sweeps over them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from sfusion.fakes.faults.chance import uniform
+from sfusion.harness.cli import app
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.scenarios import parse_scenarios
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds import sim
+from sfusion.harness.learning.toy import simulate
+from sfusion_tools.base_tool import BaseTool
+from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
+from tests.harness.lab.scenarios.test_own_tools import SCHEMA
+from tests.warm import warm
+
+LOSSY = {"faults": [{"name": "lossy", "probability": 0.4, "what": {"status": 500}}]}
+SMALL = {"steps": 5, "prompts": 2, "group": 4}
+
+
+def text_of(**keys: Any) -> str:
+    known = {"scenario": "toy", "about": "A toy learns.", "seed": 7, "tools": {"max_attempts": 1, "rate_limit": 32}}
+    return yaml.safe_dump({**known, "sandbox": LOSSY, "training": SMALL, **keys}, sort_keys=False)
+
+
+def scenario(**keys: Any) -> Scenario:
+    return parse_scenarios(text_of(**keys), file="<toy>")[0]
+
+
+def trained(one: Scenario) -> list[Event]:
+    return [event for event in sim.run(one).events if event["event"] == "trained"]
+
+
+@pytest.mark.parametrize("lost", ["zero", "mask", "exclude", "drop"])
+def test_the_stack_gives_the_same_curves_as_the_same_draws_without_it(lost: str) -> None:
+    behaviours = [
+        {"name": "head", "right": 0.6},
+        {"name": "check", "right": 0.9, "calls": 2, "guess": 0.5},
+        {"name": "again", "right": 0.9, "calls": 1, "again": 2},
+    ]
+    one = scenario(training={**SMALL, "lost": lost, "behaviours": behaviours})
+    assert one.training is not None
+    pure = simulate(one.training, one.seed, lambda call: uniform(one.seed, "strike", "lossy", call, 1) < 0.4)
+    twin = simulate(one.training, one.seed)
+    found = trained(one)
+    assert found == [
+        {**{key: event[key] for key in ("at", "source", "event")}, **step.as_data(one.training), "twin": other}
+        for event, step, other in zip(found, pure, (step.as_data(one.training) for step in twin), strict=True)
+    ]
+    assert sum(event["lost_calls"] for event in found) > 5
+
+
+def test_without_faults_the_training_is_its_twin() -> None:
+    for event in trained(scenario(sandbox={}, cluster={"workers_per_node": 3})):
+        facts = {key: value for key, value in event.items() if key not in ("at", "source", "event", "twin")}
+        assert facts == event["twin"]
+
+
+def test_a_limiter_of_the_quota_keeps_what_a_wider_one_loses() -> None:
+    quota = {"model": {"kind": "quota", "in_flight": 2}}
+    tight = trained(scenario(sandbox=quota, tools={"max_attempts": 1, "rate_limit": 2}))
+    wide = trained(scenario(sandbox=quota))
+    assert sum(event["lost"] for event in tight) == 0
+    assert [event["p"] for event in tight] == [event["twin"]["p"] for event in tight]
+    assert sum(event["lost"] for event in wide) > 3
+
+
+def test_a_sandbox_that_lies_is_unseen_whatever_the_handling() -> None:
+    lies = {"faults": [{"name": "lies", "probability": 0.5, "what": {"output": "lost"}}]}
+    excluded = trained(scenario(sandbox=lies, training={**SMALL, "lost": "exclude"}))
+    zero = trained(scenario(sandbox=lies))
+    assert sum(event["lost"] for event in excluded) == sum(event["unseen"] for event in excluded) > 3
+    assert [event["p"] for event in excluded] == [event["p"] for event in zero]
+
+
+class Zeros(BaseTool):
+    """Answers 0 and says nothing of a failure; it asks no sandbox at all."""
+
+    def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
+        super().__init__(config, tool_schema or OpenAIFunctionToolSchema.model_validate(SCHEMA))
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        return ToolResponse(text="0"), None, {}
+
+
+def train(tmp_path: Path, *arguments: object, **keys: Any) -> tuple[int, str]:
+    file = tmp_path / "toy.yaml"
+    file.write_text(text_of(**keys))
+    done = CliRunner().invoke(app, ["train", str(file), "--jobs", "1", *map(str, arguments)])
+    return done.exit_code, done.output
+
+
+def test_the_command_tells_what_was_learned_and_writes_page_json_and_dump(tmp_path: Path) -> None:
+    files = "--html", tmp_path / "page.html", "--json", tmp_path / "found.json", "--dump", tmp_path / "dumps"
+    code, output = train(tmp_path, "--seeds", 2, *files, promises=["no_gradient_from_lost_samples"])
+    assert code == 1
+    assert "P(tool)" in output
+    assert "This is a toy: a policy of a few behaviours, not a language model." in output
+    assert "broken  no_gradient_from_lost_samples" in output
+    page = (tmp_path / "page.html").read_text()
+    assert page.count('<svg class="lc"') == 6
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [run["seed"] for run in found["runs"]] == [7, 8]
+    lost = sum(step["lost"] for step in found["runs"][0]["steps"])
+    # What poison finds in the dump is what the training lost.
+    done = CliRunner().invoke(app, ["poison", str(tmp_path / "dumps"), "--json", str(tmp_path / "poison.json")])
+    assert done.exit_code == 0, done.output
+    poison = json.loads((tmp_path / "poison.json").read_text())
+    assert (poison["total"]["samples"], poison["total"]["groups"], poison["total"]["lost"]) == (40, 10, lost)
+    pushes = [step["handlings"]["zero"]["push_tool"] for step in poison["steps"]]
+    assert pushes == pytest.approx([step["push"]["zero"] for step in found["runs"][0]["steps"]], abs=2e-6)
+    first = json.loads((tmp_path / "dumps" / "requests" / "1.jsonl").read_text().splitlines()[0])
+    assert (first["group"], first["offset"], "advantage" in first) == ("s001-p1", 0, True)
+
+
+def test_the_answer_is_the_same_with_any_number_of_jobs(tmp_path: Path) -> None:
+    file, answers = tmp_path / "toy.yaml", []
+    file.write_text(text_of(training={"steps": 2, "prompts": 1, "group": 3}))
+    for jobs in "1", "2":
+        command = [warm("sfusion"), "train", str(file), "--seeds", "2", "--json", "-", "--jobs", jobs]
+        answers.append(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert json.loads(answers[0])["runs"][1]["seed"] == 8
+    assert answers[0] == answers[1]
+
+
+def test_a_tool_that_answers_zeros_teaches_to_avoid_it_and_nobody_knows(tmp_path: Path) -> None:
+    tools = [{"class_name": f"{__name__}.Zeros", "config": {}, "tool_schema": SCHEMA}]
+    (tmp_path / "tools.yaml").write_text(yaml.safe_dump({"tools": tools}))
+    more = "--tools", tmp_path / "tools.yaml", "--json", tmp_path / "found.json", "--seeds", 1
+    code, output = train(tmp_path, *more, sandbox={}, training={**SMALL, "steps": 8, "lost": "exclude"})
+    assert code in (0, 1), output
+    assert "The trainer does not know of 100% of the lost samples" in output
+    assert json.loads((tmp_path / "found.json").read_text())["summary"]["tool"]["middle"] < 0.3
+
+
+def test_a_sweep_compares_what_is_learned(tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(text_of(promises=["no_gradient_from_lost_samples"]))
+    arguments = ["sweep", str(tmp_path / "toy.yaml"), "--vary", "training.lost=zero,exclude", "--seeds", "1"]
+    files = ["--json", str(tmp_path / "found.json"), "--html", str(tmp_path / "page.html"), "--jobs", "1"]
+    done = CliRunner().invoke(app, [*arguments, *files])
+    assert done.exit_code == 0, done.output
+    assert "closest to the training without faults: training.lost=" in done.output
+    settings = json.loads((tmp_path / "found.json").read_text())["settings"]
+    assert [one["not_held"] for one in settings] == [["no_gradient_from_lost_samples"], []]
+    assert "training.lost" in (tmp_path / "page.html").read_text()
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["train", "single-node"])
+    assert (done.exit_code, "has no section `training`" in done.output) == (2, True)
+    for training, text in (
+        ({"behaviours": [{"name": "a", "right": 1}, {"name": "b", "right": 1}]}, "none of them calls the tool"),
+        ({"behaviours": [{"name": "a", "right": 1, "calls": 1}] * 2}, "each name may occur only once"),
+        ({"steps": 10_000, "prompts": 10}, "samples in all; at most 200,000 are possible"),
+        ({"lost": "ignore"}, "lost"),
+        ({"learning_rate": -1}, "learning_rate"),
+    ):
+        code, output = train(tmp_path, training=training)
+        assert (code, text in output) == (2, True), output
+    assert "is about what is learned" in train(tmp_path, training=None, load={}, promises=["tool_use_kept"])[1]
+    assert "leave out world ray" in train(tmp_path, worlds=["sim", "ray"])[1]
