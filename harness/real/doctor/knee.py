@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import yaml
+
+from sfusion_tools._version import __version__
 
 ENOUGH = 0.85
 """Share of the best throughput that counts as reaching it: measurements of one second are no more precise."""
@@ -159,10 +161,11 @@ def _refusing(levels: Sequence[Point], busy: float, status: int, retry_after: fl
     return FittedModel(model, (took, text, f"{busy:.3g} of them work at once, the others wait"))
 
 
-def model_file(fitted: FittedModel, points: Sequence[Point], *, label: str, programs: str, version: str) -> str:
-    """Return the model as a commented part of a scenario file, for ``extends`` and ``sfusion sweep --model``."""
+def model_file(measured: Mapping[str, Any], label: str) -> str:
+    """Return the model that was measured as a commented part of a scenario file, for ``sfusion sweep --model``."""
+    found, points = measured["server_model"], [Point(**point) for point in measured["sweep"]]
     lines = [
-        f"# What sfusion doctor {version} measured at {label}, with {programs}.",
+        f"# What sfusion doctor {__version__} measured at {label}, with {found['programs']}.",
         "# Use it with `sfusion sweep SCENARIO --model THIS_FILE`, or begin a scenario with `extends: THIS_FILE`.",
         "#",
         "# at a time  per second  median duration  refused",
@@ -171,9 +174,9 @@ def model_file(fitted: FittedModel, points: Sequence[Point], *, label: str, prog
             for point in points
         ),
         "#",
-        *(f"# {reason[:1].upper()}{reason[1:]}." for reason in fitted.reasons),
+        *(f"# {reason[:1].upper()}{reason[1:]}." for reason in found["reasons"]),
     ]
-    body = yaml.safe_dump({"sandbox": {"model": fitted.model}}, sort_keys=False)
+    body = yaml.safe_dump({"sandbox": {"model": found["model"]}}, sort_keys=False)
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n" + body
 
 
