@@ -37,7 +37,7 @@ from sfusion_tools.limiter.messages import Snapshot, limiter_page
 @command
 def limiter(
     name: Annotated[str, option("Name of the limiter: `limiter_name` of the tool config.", "NAME")] = "rate-limiter",
-    host: Annotated[bool, option("Show the limiter of this machine (`limiter: host`) instead of a cluster's.")] = False,
+    machine: Annotated[bool, option("Show the limiter of this machine (`limiter: host`), not a cluster's.")] = False,
     ray_address: Annotated[str, option(RAY_ADDRESS, "HOST:PORT|auto", envvar="RAY_ADDRESS")] = "auto",
     resize: Annotated[int | None, option("Set rate_limit: how many attempts may be in flight from now on.")] = None,
     remove: Annotated[bool, option("End the limiter.")] = False,
@@ -46,9 +46,9 @@ def limiter(
 ) -> None:
     if (resize is not None) + remove + metrics + (json_file is not None) > 1:
         raise BadOption("--resize, --remove, --metrics and --json exclude each other")
-    if host and (resize is not None or remove):
-        raise BadOption("--host only shows; the limiter of a machine ends with the last process that uses it")
-    found = _of_this_machine(name) if host else _of_cluster(name, ray_address, resize, remove=remove)
+    if machine and (resize is not None or remove):
+        raise BadOption("--machine only shows; the limiter of a machine ends with the last process that uses it")
+    found = _of_this_machine(name) if machine else _of_cluster(name, ray_address, resize, remove=remove)
     if found is None:
         return
     snapshot = asdict(found)
@@ -66,9 +66,9 @@ _PATIENCE, _LEAST = 9.0, 4.0
 
 
 def _of_this_machine(name: str) -> Snapshot:
-    from sfusion_tools.limiter import machine
+    from sfusion_tools.limiter.machine import snapshot
 
-    if (found := machine.snapshot(name)) is None:
+    if (found := snapshot(name)) is None:
         raise LimiterUnreachable(
             f"this machine has no limiter named {name!r}; the first tool with `limiter: host` starts it"
         )

@@ -43,15 +43,15 @@ def test_the_cluster_that_ray_remembers_is_gone(tmp_path: Path, monkeypatch: pyt
 def test_the_limiter_of_this_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # the path of a socket must be short
         monkeypatch.setenv("SFUSION_LIMITER_DIR", folder)
-        gone = CliRunner().invoke(app, ["limiter", "--host", "--name", "mine"])
+        gone = CliRunner().invoke(app, ["limiter", "--machine", "--name", "mine"])
         assert (gone.exit_code, "this machine has no limiter named 'mine'" in gone.output) == (3, True)
 
         async def shown() -> str:
             async with machine_limiter(LimiterSettings(3), "mine").permit():
-                return CliRunner().invoke(app, ["limiter", "--host", "--name", "mine"]).output
+                return CliRunner().invoke(app, ["limiter", "--machine", "--name", "mine"]).output
 
         assert "in use         1 of 3" in asyncio.run(shown())
-    assert CliRunner().invoke(app, ["limiter", "--host", "--remove"]).exit_code == 2
+    assert CliRunner().invoke(app, ["limiter", "--machine", "--remove"]).exit_code == 2
 
 
 def test_what_listens_there_never_answers() -> None:
