@@ -187,8 +187,8 @@ def _yaml(block: Block, folder: Path) -> str:
     from sfusion.fakes.faults import parse_rules
     from sfusion.harness.lab.scenarios import parse_scenarios
     from sfusion.harness.lab.scenarios.model import Scenario
-    from sfusion.harness.real.drift import read_acceptances
-    from sfusion.harness.real.probes import read_probes
+    from sfusion.harness.real.drift.judging import read_acceptances
+    from sfusion.harness.real.probes.suite import read_probes
     from sfusion_tools.tool_registry import initialize_tools_from_config
 
     try:
