@@ -242,7 +242,7 @@ class _Lines:
         self._path = path
         self._journal = CallFold()
         self._output = ServerOutput()
-        self._is_docker = False
+        self._is_old = self._is_docker = False
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
@@ -272,10 +272,10 @@ class _Lines:
             return (call,)
         if is_journal_event(record):
             self.known = True
-            return self._journal.add(checked_event(record))
+            return self._journal.add(checked_event(journal_v1.upgraded(record) if self._is_old else record))
         if is_journal_header(record):
             self.known = True
-            self._journal.of_run = True
+            self._journal.of_run, self._is_old = True, record["journal"] == journal_v1.VERSION
             return ()
         if is_request(record):
             self.known = True

@@ -15,7 +15,7 @@ import pytest
 
 from sfusion.harness.errors import NoProgress, NothingLeft, WorldError
 from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises import PROMISES, How, base, judge
+from sfusion.harness.lab.promises import PROMISES, How, Verdict, base, judge
 from sfusion.harness.lab.promises.verdict import sentence_of
 from sfusion.harness.lab.runs import RunResult, Task, read_run, run_one, write_run
 from sfusion.harness.lab.scenarios import Scenario
@@ -160,6 +160,16 @@ def test_verdicts_are_read_back_with_how(broken: RunResult, tmp_path: Path) -> N
     _, _, verdicts = read_run(write_run(broken, tmp_path))
     assert verdicts == broken.verdicts
     assert [one.how.details for one in verdicts] == [one.how.details for one in broken.verdicts]
+
+
+def test_verdicts_written_before_there_was_how_can_be_read(broken: RunResult) -> None:
+    old = [{key: value for key, value in one.as_dict().items() if key != "how"} for one in broken.verdicts]
+    read = [Verdict.from_dict(one) for one in old]
+    assert [(one.promise, one.state, one.sentence) for one in read] == [
+        (one.promise, one.state, one.sentence) for one in broken.verdicts
+    ]
+    assert [one.how for one in read] == [How(one.promise) for one in broken.verdicts]
+    assert not compare_runs(*(RecordedRun("x", {}, broken.journal, one) for one in (read, broken.verdicts))).promises
 
 
 def test_records_written_before_there_was_how_can_be_read(broken: RunResult) -> None:
