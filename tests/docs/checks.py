@@ -217,7 +217,7 @@ def _yaml(block: Block, folder: Path) -> str:
                     whole.setdefault("load", {"calls": 1})
                 parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
             case _:
-                return "neither fault rules, a scenario, a part of one, a tool config, probes, formats, a workflow nor hooks"
+                return "neither fault rules, a scenario, a part of one, a tool config, probes, formats, a workflow, hooks"
     except Exception as error:  # every error of a reader is a problem of the page
         return f"{type(error).__name__}: {error}"
     return ""
