@@ -187,8 +187,8 @@ def _yaml(block: Block, folder: Path) -> str:
     from sfusion.fakes.faults import parse_rules
     from sfusion.harness.lab.scenarios import parse_scenarios
     from sfusion.harness.lab.scenarios.model import Scenario
-    from sfusion.harness.real.drift import read_acceptances
-    from sfusion.harness.real.probes import read_probes
+    from sfusion.harness.real.drift.judging import read_acceptances
+    from sfusion.harness.real.probes.suite import read_probes
     from sfusion_tools.formats.declared import read_formats
     from sfusion_tools.tool_registry import initialize_tools_from_config
 
@@ -217,7 +217,9 @@ def _yaml(block: Block, folder: Path) -> str:
                     whole.setdefault("load", {"calls": 1})
                 parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
             case _:
-                return "neither fault rules, a scenario, a part of one, a tool config, probes, formats, a workflow, hooks"
+                return (
+                    "neither fault rules, a scenario, a part of one, a tool config, probes, formats, a workflow, hooks"
+                )
     except Exception as error:  # every error of a reader is a problem of the page
         return f"{type(error).__name__}: {error}"
     return ""
