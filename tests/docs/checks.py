@@ -192,6 +192,7 @@ def _yaml(block: Block, folder: Path) -> str:
     from sfusion.harness.lab.scenarios.model import Scenario
     from sfusion.harness.real.drift import read_acceptances
     from sfusion.harness.real.probes import read_probes
+    from sfusion_tools.formats.declared import read_formats
     from sfusion_tools.tool_registry import initialize_tools_from_config
 
     try:
@@ -211,6 +212,8 @@ def _yaml(block: Block, folder: Path) -> str:
                 return _workflow(jobs, workflow)
             case {"repos": list(repos)}:
                 return _hooks(repos)
+            case dict() if all(isinstance(value, dict) and "call" in value for value in data.values()):
+                list(read_formats(_saved(block, folder)))
             case dict() if set(data) <= {*Scenario.model_fields, "matrix", "extends"}:
                 whole = {"scenario": "part", "about": "x", "promises": ["every_call_ends_once"], **data}
                 if "rollouts" not in whole:
