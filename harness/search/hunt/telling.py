@@ -34,13 +34,13 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
     """Return the page. It loads nothing, and no script runs on it but its own."""
     tally = hunt.tally
     found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding)))
-    struck = {kind: {phase: tally.strikes[kind, phase] for phase in PHASES} for kind in sorted(KINDS)}
-    promises = [(name, [tally.states[name, state] for state in _STATES]) for name in sorted(PROMISES)]
+    struck = {kind: {phase: tally.strikes[f"{kind} {phase}"] for phase in PHASES} for kind in sorted(KINDS)}
+    promises = [(name, [tally.states[f"{name} {state}"] for state in _STATES]) for name in sorted(PROMISES)]
     never = [
         f"fault {kind} in phase {phase}"
         for kind, cls in sorted(KINDS.items())
         for phase in cls.phases
-        if not tally.strikes[kind, phase]
+        if not tally.strikes[f"{kind} {phase}"]
     ]
     never += [f"outcome {one.value}" for one in Outcome if not tally.outcomes[one.value]]
     never += [f"event {name}" for name in _EVENTS if not tally.events[name]]

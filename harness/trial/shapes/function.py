@@ -76,7 +76,6 @@ class FunctionClient:
     def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
         self.where = where
         self._class = target if isinstance(target, type) else None
-        self._target = target
         self._surroundings = surroundings
         name = next((one for one in _METHODS if callable(getattr(target, one, None))), "")
         if self._class is not None:
@@ -117,10 +116,7 @@ class FunctionClient:
         unseen = soft - seen_in(sent, asked)
         if "timeout" in unseen:
             unseen.add("default_timeout")
-        shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
-        shown |= {"outcome"} if "outcome" in told.fields else set()
-        shown |= {"reward"} if told.reward is not None else set()
-        self.takes = self.takes - unseen | shown
+        self.takes = self.takes - unseen | ({"reward"} if told.reward is not None else set())
 
     async def begin(self, settings: Settings) -> None:
         self._settings = settings

@@ -92,17 +92,10 @@ class ToolClient:
         settings = {name for name, key in CONFIG.items() if key in self.asked or self._own}
         if "language" not in sent:
             self._names.pop("language", None)
-        shown = {"metrics"} if told.fields else set()
-        shown |= {"outcome"} if "outcome" in told.fields else set()
-        shown |= {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
-        shown |= {"reward"} if told.reward is not None else set()
-        shown |= {"urls"} if self._own or self._lists_addresses else set()
-        self.takes = self.takes | settings | (set(self._names) - {"solution"}) | shown
-
-    @property
-    def _lists_addresses(self) -> bool:
         config = self._entry.get("config") or {}
-        return any(isinstance(config.get(key), list) for key in URL_KEYS)
+        several = self._own or any(isinstance(config.get(key), list) for key in URL_KEYS)
+        shown = ({"reward"} if told.reward is not None else set()) | ({"urls"} if several else set())
+        self.takes = self.takes | settings | (set(self._names) - {"solution"}) | shown
 
     async def begin(self, settings: Settings) -> None:
         config = dict(self._entry.get("config") or {})

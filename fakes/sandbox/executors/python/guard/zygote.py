@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -67,6 +68,8 @@ def _serve(options: GuardOptions, groups: ControlGroups | None) -> None:
                 if groups is not None:
                     groups.remove(os.path.basename(room))
         os._exit(0)
+    gc.disable()  # what is forked is short-lived, and shares the more memory the less it touches
+    gc.freeze()
     go_on = TAKEN
     while go_on != NO_MORE:
         took, tell = os.pipe()
@@ -106,6 +109,8 @@ def _keep(
         report = CommandReport("error", message=str(exc) or repr(exc))
     with suppress(OSError):  # the server is gone
         os.write(descriptors[-1], json.dumps(report.to_json()).encode())
+    if keeper is not None:
+        keeper.end()
     os._exit(0)
 
 
