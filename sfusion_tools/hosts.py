@@ -1,8 +1,10 @@
-"""Which hosts mean this machine."""
+"""Which hosts mean this machine, and which processes of it are alive."""
 
 from __future__ import annotations
 
 import ipaddress
+import subprocess
+from pathlib import Path
 
 
 def is_loopback(host: str) -> bool:
@@ -26,3 +28,22 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
+
+
+def start_of(pid: int) -> str | None:
+    """Return the start time of a living process, in the format of the system; None if it is gone or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None if Path("/proc/self/stat").exists() else _start_by_ps(pid)
+    except ProcessLookupError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()  # the name before it may contain anything, even spaces
+    return None if state in ("Z", "X") else fields[18]
+
+
+def _start_by_ps(pid: int) -> str | None:
+    """For systems without /proc."""
+    ps = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, when = ps.stdout.strip().partition(" ")
+    return when.strip() if when and not state.startswith("Z") else None

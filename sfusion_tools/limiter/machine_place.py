@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion_tools.errors import ConfigError, LimiterError
+from sfusion_tools.hosts import start_of
 from sfusion_tools.limiter.messages import LimiterRecord
 from sfusion_tools.limiter.settings import LimiterSettings
 
@@ -138,7 +139,7 @@ class FileStore:
         try:
             found = json.loads(Path(self._path).read_bytes())
             record = LimiterRecord(**found["record"])
-            self.pids = {name: int(pid) for name, pid in found["pids"].items() if is_running(int(pid))}
+            self.pids = {name: int(pid) for name, pid in found["pids"].items() if start_of(int(pid)) is not None}
         except (OSError, ValueError, KeyError, TypeError):
             return None
         for name in record.clients.keys() - self.pids.keys():
@@ -153,18 +154,6 @@ class FileStore:
 
     def seconds_since_removal(self, actor: str) -> float | None:
         return None
-
-
-def is_running(pid: int) -> bool:
-    """False if the process has ended, also if nobody has waited for it yet."""
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except ProcessLookupError:
-        return False
-    except (OSError, IndexError):
-        return True
-    return state not in "ZX"
 
 
 def framed(message: tuple[Any, ...]) -> bytes:

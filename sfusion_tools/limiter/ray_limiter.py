@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import sys
 from dataclasses import asdict
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -255,8 +254,6 @@ class LimiterChoice:
         if kind == "ray" and not ray_is_running():
             import_extra("ray", extra="ray", needed_by="limiter: ray")
             raise ConfigError("limiter: ray needs Ray running in this process; call ray.init() first, or use auto")
-        if kind == "host" and not hasattr(socket, "AF_UNIX"):
-            raise ConfigError("limiter: host needs Unix sockets, which this system lacks; use ray or local")
         if kind == "host":
             from sfusion_tools.limiter.machine_place import Place
 

@@ -40,10 +40,9 @@ class Container(RealSandbox):
     def __init__(
         self, engine: ContainerEngine, image: Any, image_name: str, options: DockerOptions, number: int = 1
     ) -> None:
-        self.name = f"docker-{number}"
+        super().__init__(f"docker-{number}", "")
         self.container_name = f"sfusion-{os.getpid()}-{secrets.token_hex(4)}"
         """The name on the engine, chosen in advance so that the container can be removed even if its start fails."""
-        self.url = ""
         self._engine = engine
         self._image, self._image_name = image, image_name
         self._options = options

@@ -11,15 +11,6 @@ from sfusion.harness.errors import BadTarget, MissingTarget
 from sfusion.harness.real.targets.ping import why_unreachable
 from sfusion.harness.real.targets.target import DockerTarget, RealSandbox, Target, UrlTarget
 
-
-class UrlSandbox(RealSandbox):
-    """A server that sfusion did not start, and so never kills."""
-
-    def __init__(self, target: UrlTarget, number: int = 1) -> None:
-        self.url = target.url
-        self.name = str(target) if number == 1 else f"{target} #{number}"
-
-
 ANSWERS_WITHIN = 5.0
 """Seconds to wait for the first answer of an address."""
 
@@ -55,7 +46,8 @@ def open_targets(
         for target in wanted:
             if isinstance(target, UrlTarget):
                 seen[target.url] += 1
-                sandbox = UrlSandbox(target, seen[target.url])
+                number = seen[target.url]
+                sandbox = RealSandbox(str(target) if number == 1 else f"{target} #{number}", target.url)
                 if check and seen[target.url] == 1 and (why := why_unreachable(target.url, ANSWERS_WITHIN)):
                     raise MissingTarget(
                         f"nothing answers at {sandbox.name}: {why}; start the sandbox, or correct the address"

@@ -9,33 +9,15 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from sfusion_tools.hosts import start_of
+
 LABEL = "sfusion.owner"
 """The label of every container that sfusion starts; containers without it are never touched."""
-
-
-def start_of(pid: int) -> str | None:
-    """Return the start time of a living process, in the format of the system; None if it is gone or a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None if Path("/proc/self/stat").exists() else _start_by_ps(pid)
-    except ProcessLookupError:
-        return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before it may contain anything, even spaces
-    return None if state in ("Z", "X") else fields[18]
-
-
-def _start_by_ps(pid: int) -> str | None:
-    """For systems without /proc."""
-    ps = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, when = ps.stdout.strip().partition(" ")
-    return when.strip() if when and not state.startswith("Z") else None
 
 
 def _text(path: str) -> str:

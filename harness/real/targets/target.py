@@ -55,13 +55,16 @@ Target = FakeTarget | UrlTarget | DockerTarget
 
 
 class RealSandbox:
-    """What a run can do with a sandbox. ``kill`` and ``revive`` block, sometimes for seconds."""
+    """What a run can do with a sandbox; one that sfusion did not start is never killed.
 
-    name: str
-    """Its name in messages and reports; contains no secrets."""
-    url: str
-    """Its current address; it may change when it is revived."""
+    ``name`` is for messages and reports and contains no secrets. ``url`` may change when it is revived. ``kill`` and
+    ``revive`` block, sometimes for seconds.
+    """
+
     killable = False
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name, self.url = name, url
 
     def kill(self) -> None:
         """End it with SIGKILL, like the kernel when memory runs out."""

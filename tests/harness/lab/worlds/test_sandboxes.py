@@ -11,8 +11,7 @@ from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
-from sfusion.harness.real.targets.opening import UrlSandbox
-from sfusion.harness.real.targets.target import UrlTarget
+from sfusion.harness.real.targets.target import RealSandbox
 from tests.fakes.wire.raw import one, run_code
 from tests.harness.lab.promises.scenes import scene
 
@@ -31,7 +30,7 @@ async def test_one_of_several_sandboxes_can_be_different_and_none_fails_before_t
     async with FakeSandbox() as behind:
         group: Any = FakeSandboxes(CHANGED, recorder)
         if kind == "real":
-            group = RealSandboxes(CHANGED, recorder, [UrlSandbox(UrlTarget(behind.url))], "127.0.0.1")
+            group = RealSandboxes(CHANGED, recorder, [RealSandbox("behind", behind.url)], "127.0.0.1")
         try:
             ports = [int(url.rpartition(":")[2]) for url in await group.start()]
             before = [await one(port, run_code("print(1)")) for port in ports]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.real.targets.owner import Owner, start_of
+from sfusion.harness.real.targets.owner import Owner
+from sfusion_tools.hosts import start_of
 
 HERE = Owner.here()
 GONE = replace(HERE, pid=HERE.pid, started="1")
