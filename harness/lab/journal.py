@@ -13,6 +13,7 @@ from typing import Any
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import JournalError
+from sfusion.harness.lab import journal_v1
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
@@ -78,13 +79,16 @@ class Journal:
         """Read a file; raise JournalError if it is not a journal or has another version."""
         header: dict[str, Any] | None = None
         events: list[Event] = []
+        is_old = False
         try:
             for number, line in read_lines(path):
                 record = parse_json(line, f"{path}:{number}")
                 if header is None:
                     header = _checked_header(record, path)
+                    is_old = header["journal"] == journal_v1.VERSION
+                    header["journal"] = VERSION
                 elif _is_event(record):
-                    events.append(record)
+                    events.append(journal_v1.upgraded(record) if is_old else record)
                 else:
                     raise JournalError(f"{path}:{number}: not an event: it needs a time `at`, `source` and `event`")
         except InputError as error:
@@ -104,8 +108,9 @@ def encode_line(record: Any) -> str:
 def _checked_header(record: Any, path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or "journal" not in record:
         raise JournalError(f"{path}:1: not a journal: its first line has no key 'journal'")
-    if record["journal"] != VERSION:
-        raise JournalError(f"{path}:1: a journal of version {record['journal']!r}; this sfusion reads {VERSION}")
+    if record["journal"] not in (journal_v1.VERSION, VERSION):
+        known = f"{journal_v1.VERSION} and {VERSION}"
+        raise JournalError(f"{path}:1: a journal of version {record['journal']!r}; this sfusion reads {known}")
     kinds = {"scenario": str, "cell": str, "seed": int, "world": str, "sandboxes": list}
     for key, kind in kinds.items():
         if key != "sandboxes" and key not in record:

@@ -157,7 +157,7 @@ class Poison:
 
     @property
     def worst(self) -> list[HitGroup]:
-        return [group for *_, group in sorted(self._worst, reverse=True)]
+        return [group for harm, _, group in sorted(self._worst, reverse=True) if harm > SIGNAL]
 
     def add(self, step: DumpedStep) -> None:
         """Count a step."""

@@ -164,7 +164,7 @@ def _against_share(found: Trained) -> LineChart:
     note = f"{mine:.1%} of calls lost: {ended}"
     here = [ChartPoint(ended.middle, note=note) if share == mine else ChartPoint(None) for share in shares]
     labels = [f"{share:.0%}" for share in shares]
-    title = "P(tool) at the end against the share of lost calls: expected, and this training"
+    title = "P(tool) at the end by the share of lost calls"
     return LineChart(
         title, "calls lost", labels, [*drawn, ChartLine("this training", here)], shares, shares.index(mine)
     )

@@ -94,13 +94,13 @@ class StepDump:
                 file.write(json_line(record))
         self._done[place] = sample, request
 
-    def finish(self, most: int) -> list[Mapping[str, Any]]:
-        """Write the first ``most`` samples again, in the order of their places, and return them."""
+    def finish(self, most: int) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+        """Write the first ``most`` samples again, in the order of their places; return them and their requests."""
         kept = [self._done[place] for place in sorted(self._done)][:most]
         samples = [sample for sample, _ in kept]
         requests = with_advantages(samples, [request for _, request in kept])
         write_step(self._directory, self._step, samples, requests)
-        return samples
+        return samples, requests
 
 
 def with_advantages(

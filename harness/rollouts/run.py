@@ -84,6 +84,7 @@ class RolloutPlan:
     format: str = "hermes"
     """The tool-call format that the model writes."""
     policy: Policy = field(default_factory=Gsm8kSolver)
+    """What the model does. If it has a method ``learn``, that is called after each step with the lines of its dump."""
     sandboxes: tuple[str, ...] = ()
     """Addresses of real sandboxes, which share the calls; if empty, a fake one is started."""
     executor: str = "python"
@@ -199,7 +200,10 @@ async def _run_step(
         at_once=plan.at_once,
         on_end=ended,
     )
-    return [sample["score"] for sample in dump.finish(plan.samples)]
+    samples, requests = dump.finish(plan.samples)
+    if (learn := getattr(plan.policy, "learn", None)) is not None:
+        learn(samples, requests)
+    return [sample["score"] for sample in samples]
 
 
 def _request(

@@ -22,7 +22,7 @@ class How:
 
     promise: str
     kind: str = ""
-    """One that the promise declares."""
+    """One that the promise declares; empty in a file that was written before verdicts said it."""
     identity: tuple[tuple[str, str], ...] = ()
     """Parameters that tell failures of one kind apart, such as an outcome; never ids, times, counts or texts."""
     details: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -75,7 +75,7 @@ class Verdict:
     count: int = 0
     """How often the promise was broken; the evidence is about the first time."""
     how: How = None  # type: ignore[assignment] # set below
-    """By default nothing but the promise is known."""
+    """By default nothing but the promise is known, as from files that were written before there was this."""
 
     def __post_init__(self) -> None:
         if self.how is None:
@@ -103,12 +103,13 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: Any) -> Verdict:
-        """Read what ``as_dict`` returned; raise ValueError for anything else."""
+        """Read what ``as_dict`` returned, now or before there was ``how``; raise ValueError for anything else."""
         kinds = {"promise": str, "state": str, "sentence": str, "evidence": list, "count": int}
         check_types(data, "a verdict", kinds)
         if data["state"] not in get_args(State) or not all(isinstance(one, dict) for one in data["evidence"]):
             raise ValueError(f"the state of a verdict is one of {', '.join(get_args(State))}, its evidence mappings")
-        return cls(**{key: data[key] for key in kinds}, how=How.from_dict(data.get("how")))
+        how = How.from_dict(data["how"]) if "how" in data else How(data["promise"])
+        return cls(**{key: data[key] for key in kinds}, how=how)
 
 
 def check_types(data: Any, what: str, kinds: Mapping[str, type]) -> None:

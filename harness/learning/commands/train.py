@@ -67,8 +67,11 @@ def train(options: TrainOptions) -> int:
     part = task.scenario.training
     assert part is not None
     Reports(html=options.html, json=options.json).check()
-    if options.dump is not None and task.world != "sim":
-        raise BadOption("--dump works only with tools that virtual time can play")
+    if options.dump is not None:
+        if task.world != "sim":
+            raise BadOption("--dump works only with tools that virtual time can play")
+        if options.dump.exists() and not options.dump.is_dir():
+            raise BadOption(f"--dump {options.dump}: is a file; give a folder")
     jobs = min(options.jobs or os.cpu_count() or 1, options.seeds)
     runs: list[TrainedRun] = []
     with (

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from sfusion.harness.errors import LogError
-from sfusion.harness.studies.look.access_records import access_records
+from sfusion.harness.lab import journal_v1
+from sfusion.harness.studies.look.access_records import ServerOutput, access_records
 from sfusion.harness.studies.look.dump_records import (
     is_request,
     is_sample,
@@ -34,7 +35,6 @@ from sfusion.harness.studies.look.own_lines import (
     is_journal_event,
     is_journal_header,
 )
-from sfusion.harness.studies.look.server_output import ServerOutput
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
@@ -167,7 +167,7 @@ class LogReader:
 
         try:
             with path.open("rb") as raw:
-                is_packed, unpacked = _is_gzip(raw), 0
+                is_packed, unpacked = raw.peek(2)[:2] == b"\x1f\x8b", 0
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
                 on_long = None if is_packed else too_long  # passing over a packed line may take as long as reading it
@@ -242,7 +242,7 @@ class _Lines:
         self._path = path
         self._journal = CallFold()
         self._output = ServerOutput()
-        self._is_docker = False
+        self._is_old = self._is_docker = False
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
@@ -272,10 +272,10 @@ class _Lines:
             return (call,)
         if is_journal_event(record):
             self.known = True
-            return self._journal.add(checked_event(record))
+            return self._journal.add(checked_event(journal_v1.upgraded(record) if self._is_old else record))
         if is_journal_header(record):
             self.known = True
-            self._journal.of_run = True
+            self._journal.of_run, self._is_old = True, record["journal"] == journal_v1.VERSION
             return ()
         if is_request(record):
             self.known = True
@@ -346,10 +346,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _is_gzip(file: Any) -> bool:
-    return bool(file.peek(2)[:2] == b"\x1f\x8b")
 
 
 def _raise(problem: str) -> None:

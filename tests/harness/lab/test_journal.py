@@ -39,7 +39,7 @@ def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:
         ("", "not a journal"),
         ("no json\n", "not a journal"),
         ('{"at": 1}\n', "no key 'journal'"),
-        ('{"journal": 99}\n', "version 99; this sfusion reads 2"),
+        ('{"journal": 99}\n', "version 99; this sfusion reads 1 and 2"),
     ],
 )
 def test_a_file_that_is_not_a_journal_is_refused(content: str, words: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion.harness.learning.dumps import DumpReader
 from sfusion.harness.learning.evidence import Evidence
+from sfusion.harness.reports.line_chart import nice_ticks
 from sfusion_tools.event_lines import call_line
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import CallResult
@@ -234,3 +235,11 @@ def test_samples_without_siblings_are_pointed_out(tmp_path: Path) -> None:
     lines = [sample(1, "1"), *(sample(0, LOST) for _ in range(3))]
     _, output = poison(write(tmp_path / "1.jsonl", lines))
     assert "1 healthy sample lost all siblings." in output
+
+
+@every([((1.0, 0.0), 0.0, 1.0), ((0.4, -0.19), -0.2, 0.4), ((-0.5, -2.0), -2.0, 0.0), ((0.0, -1e-4), -1e-4, 0.0)], str)
+def test_the_axis_of_a_plot_includes_zero_and_what_is_below_it(case: tuple[tuple[float, float], float, float]) -> None:
+    (most, least), first, last = case
+    ticks = nice_ticks(most, least)
+    assert (ticks[0], ticks[-1]) == (pytest.approx(first), pytest.approx(last))
+    assert any(abs(tick) < 1e-12 for tick in ticks)

@@ -168,3 +168,4 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
         assert (code, text in output) == (2, True), output
     assert "is about what is learned" in train(tmp_path, training=None, load={}, promises=["tool_use_kept"])[1]
     assert "leave out world ray" in train(tmp_path, worlds=["sim", "ray"])[1]
+    assert "is a file; give a folder" in train(tmp_path, "--dump", tmp_path / "toy.yaml")[1]

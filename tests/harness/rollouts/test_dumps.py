@@ -12,7 +12,7 @@ import pytest
 
 from sfusion.fakes.faults import parse_rules
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
-from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy, problems
+from sfusion.fakes.sglang import Ask, FakeSGLang, Gsm8kSolver, Reply, ScriptedPolicy, problems
 from sfusion.harness.rollouts import (
     RolloutCounts,
     RolloutPlan,
@@ -180,3 +180,61 @@ def test_every_sample_is_one_line_for_every_reader(tmp_path: Path) -> None:
     sample = {"output": "one\u2028two\u0085three\ud800"}
     path = write_step(tmp_path, 1, [sample, sample], [])
     assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == [sample, sample]
+
+
+class Sometimes:
+    """Solves a problem, or gives up at once, as the seed of the sibling decides; and counts its steps."""
+
+    def __init__(self) -> None:
+        self.solver = Gsm8kSolver(marks=True)
+        self.asked: dict[str, int] = {}
+        self.marks: list[str] = []
+        self.learned: list[list[float]] = []
+
+    def reply(self, ask: Ask) -> Reply:
+        self.asked[ask.rid] = ask.seed
+        if ask.seed % 2 and not self.learned:
+            return Reply("I do not know.")
+        reply = self.solver.reply(ask)
+        self.marks += [str(call.arguments["code"]).splitlines()[0] for call in reply.calls]
+        return reply
+
+    def learn(self, samples: Any, requests: Any) -> None:
+        self.learned.append([request["advantage"] for request in requests])
+
+
+async def test_siblings_have_ids_seeds_marks_and_groups_of_their_own_and_their_policy_learns(tmp_path: Path) -> None:
+    policy = Sometimes()
+    plan = RolloutPlan(tmp_path, problems=2, group=4, steps=2, executor="scripted", policy=policy)
+    counts = await run_rollouts(plan)
+    assert (counts.ended, len(counts.scores)) == (16, 16)
+    assert len(policy.asked) == 16
+    assert len({seed for rid, seed in policy.asked.items() if rid.startswith("0-1-")}) == 8
+    assert len(set(policy.marks)) == len(policy.marks) == counts.calls > 8
+    assert len(policy.learned) == 2
+    requests = lines(tmp_path / "requests" / "1.jsonl")
+    assert [(one["group"], one["offset"]) for one in requests[3:5]] == [
+        ("0-1-john-bonus", 3),
+        (requests[4]["group"], 0),
+    ]
+    assert len({one["group"] for one in requests}) == 2
+    assert [one["advantage"] for one in requests] == policy.learned[0]
+    assert sum(policy.learned[0]) == pytest.approx(0, abs=1e-4)
+    assert any(policy.learned[0])  # some siblings gave up
+    assert not any(policy.learned[1])
+    (first, _) = open_dump(tmp_path)
+    first.index.extend()
+    assert first.sample(4).standing == [f"group {requests[4]['group']}", f"advantage {requests[4]['advantage']:+.3f}"]
+    assert list(lines(tmp_path / "1.jsonl")[0]) == ["input", "output", "score", "step"]
+
+
+async def test_an_engine_that_takes_no_id_is_not_given_one() -> None:
+    class Plain:
+        async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+            self.params = sampling_params
+            return {"text": "4", "meta_info": {"finish_reason": {"type": "stop"}}}
+
+    engine = Plain()
+    made = AsyncRolloutRequest(messages=[{"role": "user", "content": "?"}], sampling_seed=7)
+    done = await RolloutDriver(engine, [], format_parser("hermes")).run(made)
+    assert (done.failure, engine.params["sampling_seed"]) == (None, 7)

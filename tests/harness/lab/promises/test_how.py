@@ -15,7 +15,7 @@ import pytest
 
 from sfusion.harness.errors import NoProgress, NothingLeft, WorldError
 from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises import PROMISES, How, base, judge
+from sfusion.harness.lab.promises import PROMISES, How, Verdict, base, judge
 from sfusion.harness.lab.promises.verdict import sentence_of
 from sfusion.harness.lab.runs import RunResult, Task, read_run, run_one, write_run
 from sfusion.harness.lab.scenarios import Scenario
@@ -25,8 +25,7 @@ from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion.harness.search.shrink import Budget, Failure, Reproduces, failures_of, shrink
 from sfusion.harness.search.shrink.failure import STUCK
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
-from sfusion.harness.studies.history.record import HistoryRecord
-from sfusion.harness.studies.history.store import ScenarioHistory
+from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
 from tests import ROOT
 from tests.harness.lab.promises.scenes import all_promises, rollout_scene, scene
 from tests.proof.mistakes import MISTAKES
@@ -161,6 +160,16 @@ def test_verdicts_are_read_back_with_how(broken: RunResult, tmp_path: Path) -> N
     _, _, verdicts = read_run(write_run(broken, tmp_path))
     assert verdicts == broken.verdicts
     assert [one.how.details for one in verdicts] == [one.how.details for one in broken.verdicts]
+
+
+def test_verdicts_written_before_there_was_how_can_be_read(broken: RunResult) -> None:
+    old = [{key: value for key, value in one.as_dict().items() if key != "how"} for one in broken.verdicts]
+    read = [Verdict.from_dict(one) for one in old]
+    assert [(one.promise, one.state, one.sentence) for one in read] == [
+        (one.promise, one.state, one.sentence) for one in broken.verdicts
+    ]
+    assert [one.how for one in read] == [How(one.promise) for one in broken.verdicts]
+    assert not compare_runs(*(RecordedRun("x", {}, broken.journal, one) for one in (read, broken.verdicts))).promises
 
 
 def test_records_written_before_there_was_how_can_be_read(broken: RunResult) -> None:

@@ -214,3 +214,12 @@ async def test_control_characters_do_not_reach_the_terminal(opened: Opener) -> N
         assert "\x1b" not in shown(app) + rows
         assert all(rf"\x1b[{colour}" in shown(app) for colour in ("31mred", "32mgreen", "33myellow"))
         assert r"\x1b[32m" in rows
+
+
+async def test_the_viewer_begins_at_the_sample_that_was_asked_for_and_shows_its_group(tmp_path: Path) -> None:
+    write(tmp_path / "1.jsonl", [record(n) | {"uid": f"u{n // 2}", "advantage": n - 1.5} for n in range(4)])
+    app = ViewerApp(open_dump(tmp_path), tmp_path, sample=3)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(app, pilot)
+        assert app.samples.current == 2
+        assert "group u1  ·  advantage +0.500" in str(app.query_one("#status", Static).render())
