@@ -85,7 +85,7 @@ def _most_under_way(story: Story) -> int:
 
 
 @dataclass
-class InFlight:
+class FlightCount:
     """How many attempts were in flight."""
 
     peak: int = 0
@@ -100,12 +100,12 @@ class InFlight:
     limits: list[int] = field(default_factory=list)
 
 
-def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> InFlight:
+def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> FlightCount:
     """Count attempts in flight against the limit in force.
 
     Steps in order: `begin` and `end` of an attempt, `granted` and `returned` of a permit, `limit` for a new limit.
     """
-    found = InFlight(limits=[limit])
+    found = FlightCount(limits=[limit])
     flying: dict[Any, Event] = {}
     out: set[str] = set()
     allowed = 0

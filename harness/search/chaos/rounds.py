@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.promises.permits import InFlight, count_in_flight, server_steps
+from sfusion.harness.lab.promises.permits import FlightCount, count_in_flight, server_steps
 from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
 from sfusion.harness.lab.runs import RunResult, Task, run_one
@@ -32,7 +32,7 @@ class Round:
     real: RunResult
     sims: list[RunResult]
     """The runs in sim: first in, first out, then with random schedules."""
-    count: InFlight = field(default_factory=InFlight)
+    count: FlightCount = field(default_factory=FlightCount)
     """Requests that the sandbox itself saw in the real run, counted without asking the clients."""
 
     @property
@@ -126,7 +126,7 @@ def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: 
     for number in numbers:
         scenario = plan_round(seed, number, nodes)
         real = run_one(Task(scenario, "ray"), player=player)
-        count = count_at_sandbox(real.journal) if not real.error else InFlight()
+        count = count_at_sandbox(real.journal) if not real.error else FlightCount()
         variants = [scenario, *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1))]
         yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
 
@@ -145,7 +145,7 @@ def _sentence(event: EventPart) -> str:
     return f"{event.kind} {event.target}{lasts} after {event.after}"
 
 
-def count_at_sandbox(journal: Journal) -> InFlight:
+def count_at_sandbox(journal: Journal) -> FlightCount:
     """Count the requests in flight against the limit from the sandbox's own events."""
     story = Story(journal)
     return count_in_flight(server_steps(story, story.began["lease"]), story.began["limit"])

@@ -10,7 +10,6 @@ from typing import Any
 
 from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds import sim
 from sfusion.harness.search.shrink.reductions import REDUCTIONS, Reduction, is_seeded, other_seeds
 
 SameFailure = Callable[[Scenario], bool]
@@ -92,6 +91,8 @@ class _Search:
 
     def spell_out(self) -> None:
         """Replace a seeded schedule by the deviations that it leads to, which can be reduced."""
+        from sfusion.harness.lab.worlds import sim
+
         if explicit := sim.run(self.smallest).events[-1]["deviations"]:
             self._try({**self.data, "schedule": {"deviations": [list(pair) for pair in explicit]}})
 

@@ -11,7 +11,7 @@ import pytest
 
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import Verdict
-from sfusion.harness.lab.promises.permits import InFlight
+from sfusion.harness.lab.promises.permits import FlightCount
 from sfusion.harness.lab.runs import RunResult, Task, run_one
 from sfusion.harness.search.chaos.command import render_page
 from sfusion.harness.search.chaos.plan import plan_round
@@ -119,7 +119,7 @@ def test_a_round_says_where_sim_and_reality_differ(tmp_path: Path) -> None:
     again = replace(sim, task=Task(scenario.changed(schedule={"random": 7}), "sim"), verdicts=broken[:1])
     real = RunResult(Task(scenario, "ray"), Journal(sim.journal.header, sim.journal.events[:-20]), broken, 1.0)
     same = Round(1, scenario, sim, [sim])
-    other = Round(2, scenario, real, [sim, again], InFlight(4, 1, [{"at": 2.0}], 4, 3))
+    other = Round(2, scenario, real, [sim, again], FlightCount(4, 1, [{"at": 2.0}], 4, 3))
     assert (same.state, same.problems, same.disagreements, same.moved) == ("held", [], [], 0)
     assert other.state == "broken"
     unknown = replace(sim, verdicts=[Verdict("no_permit_leaked", "unknown", "it did not start")])
