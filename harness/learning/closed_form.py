@@ -18,8 +18,8 @@ def zero_threshold(head: float, tool: float) -> float:
 def mask_threshold(head: float, tool: float) -> float:
     """Return the share above which a loss mask alone turns tool users away, when nearly all samples use the tool.
 
-    A healthy user's mean advantage is then f (1 - its share of passes) per lost sibling, against the same pull of the
-    head: it changes sign where the share lost squared is the threshold of scoring 0.
+    The baseline is then (1 - f) tool. Users pull with (1 - f) tool f on average, the lost ones with 0, and the head
+    with head - (1 - f) tool: both are equal where 1 - f^2 = head / tool.
     """
     return math.sqrt(zero_threshold(head, tool))
 

@@ -36,6 +36,8 @@ from sfusion_tools.schemas import (
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
+_BYTES = ByteTokenizer()
+"""One for all requests: what is learnt of a chat template is kept with its tokenizer."""
 _OF_VERL = (
     "tokenization_sanity_check_mode", "use_inference_chat_template", "multi_modal_keys", "multi_modal_data",
     "multi_modal_inputs",
@@ -126,7 +128,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     interaction_kwargs: dict[str, Any] | None = None
     """Not None if the rollout has a user side."""
     limits: RolloutLimits = RolloutLimits()
-    processing_class: Tokenizer = Field(default_factory=ByteTokenizer, exclude=True, repr=False)
+    processing_class: Tokenizer = Field(default_factory=lambda: _BYTES, exclude=True, repr=False)
     finish_reason: FinishReasonTypeEnum | None = None
     ended_by: EndCause | None = None
     failure: str | None = None
