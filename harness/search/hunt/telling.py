@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 import yaml
@@ -85,26 +85,24 @@ def _growth(growth: Sequence[tuple[int, int]]) -> LineChart:
 class HuntReporter(ProgressReporter):
     """Shows cases per second, new behaviour and what broke."""
 
-    def __init__(self, out: TextIO, total: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, out: TextIO, total: int, what: str) -> None:
         super().__init__(out, total, f"hunting ({what})")
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
         self._last = float("-inf")
         self._behaviours = 0
 
     @property
     def seconds(self) -> float:
-        return self._clock() - self._began
+        return time.monotonic() - self._began
 
     def batch_ended(self, hunt: Hunt, played: int, done: int) -> None:
         """Show the state after a batch; ``played`` cases were played by this command, ``done`` is its progress."""
         new, rate = len(hunt.covered) - self._behaviours, played / max(self.seconds, 1e-9)
         findings = counted(len(hunt.found), "finding")
         note = f"{rate:.1f} cases/s  {len(hunt.covered):,} behaviours (+{new})  {findings}"
-        now = self._clock()
         line = ""
-        if now - self._last >= _EVERY:
-            self._last, line = now, f"{hunt.tally.cases:>6} cases  {note}"
+        if self.seconds - self._last >= _EVERY:
+            self._last, line = self.seconds, f"{hunt.tally.cases:>6} cases  {note}"
         self.progress(done, note, line=line)
         self._behaviours = len(hunt.covered)
 

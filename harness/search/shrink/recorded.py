@@ -176,24 +176,18 @@ _TOLD = {
     "world cancelled": "the caller of {call} gives up",
     "world lost": "call {call} is lost with its worker",
     "world killed": "{target} is killed",
-    "world worker_died": "{worker} died",
-    "world worker_paused": "{worker} paused",
-    "world cut_off": "{worker} cut off",
-    "world limiter_died": "limiter died",
-    "world limiter_started": "limiter started",
+    **dict.fromkeys(("world worker_died", "world worker_paused", "world cut_off"), "{worker} {words}"),
+    **dict.fromkeys(("world limiter_died", "world limiter_started"), "{words}"),
     "world broken_off": "the run is broken off after {after:g} s",
     "world stuck": "{text}",
     "client attempt_started": "attempt {attempt} of {call} is sent",
     "client backing_off": "the client waits {seconds:g} s before it sends {call} again",
-    "client permit_granted": "{call}: permit granted ({permit})",
-    "client permit_released": "{call}: permit released ({permit})",
+    **dict.fromkeys(("client permit_granted", "client permit_released"), "{call}: {words} ({permit})"),
     "server arrived": "request {attempt} of {call} arrives{where}",
     "server strike": "rule `{rule}` strikes {call}: {kind} ({phase})",
     "server answered": "the sandbox answers {call} with status {status}{again}",
     "server unanswered": "{call} gets no answer{where}",
-    "server crash": "the sandbox: crash{where}",
-    "server restart": "the sandbox: restart{where}",
-    "server wedge": "the sandbox: wedge{where}",
+    **dict.fromkeys(("server crash", "server restart", "server wedge"), "the sandbox: {event}{where}"),
     "limiter resized": "the limit becomes {rate_limit}",
 }
 
@@ -202,11 +196,10 @@ def _sentence(event: Event, *, has_client: bool) -> str | None:
     template = _TOLD.get(f"{event['source']} {event['event']}")
     if template is None or event.get("first") or (has_client and event["event"] == "arrived"):
         return None
-    raised, outcome, scored = (event.get(key) for key in ("raised", "outcome", "reward"))
-    what = f"raises {raised}" if raised else f"returns {outcome or ''}".rstrip()
-    asked = event.get("retry_after")
+    raised, outcome, scored, asked = (event.get(key) for key in ("raised", "outcome", "reward", "retry_after"))
     more = {
-        "what": what,
+        "words": event["event"].removeprefix("worker_").replace("_", " "),
+        "what": f"raises {raised}" if raised else f"returns {outcome or ''}".rstrip(),
         "quoted": _quoted(event),
         "where": f" at {event['sandbox']}" if "sandbox" in event else "",
         "again": f", Retry-After {asked}" if asked is not None else "",

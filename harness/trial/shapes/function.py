@@ -74,7 +74,6 @@ class FunctionClient:
     learned = ("route", "takes")
 
     def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
-        self.where = where
         self._class = target if isinstance(target, type) else None
         self._surroundings = surroundings
         name = next((one for one in _METHODS if callable(getattr(target, one, None))), "")
@@ -84,7 +83,7 @@ class FunctionClient:
             self.parameters = Parameters.of(self.function, f"{where}.{name}")
             self._method = name
         else:
-            self._made_with = Parameters(where, {})
+            self._made_with = Parameters({})
             self.function = target if inspect.isroutine(target) else getattr(target, name)
             self.parameters = Parameters.of(self.function, where)
             self._method = ""

@@ -89,7 +89,7 @@ def shape_of(
         raise BadOption(f"{name} looks like a tool of verl's, but has no {', '.join(f'{one}()' for one in lacking)}")
     if isinstance(target, type) and is_tool(target):
         entry = {"class_name": f"{target.__module__}.{target.__qualname__}", "config": {}}
-        return _probed(name, lambda: ToolClient(entry, name), "a tool class with verl's interface")
+        return _probed(name, lambda: ToolClient(entry), "a tool class with verl's interface")
     surroundings = Surroundings(variables, module, (attribute,) if attribute else ())
     first = FunctionClient(target, name, surroundings)
     kind = "a reward function" if first.is_reward else "a class" if isinstance(target, type) else "a function"
@@ -127,9 +127,8 @@ def _of_config(path: Path) -> Shape:
     if not entries:
         raise BadOption(f"{path}: `tools` is empty; a trial judges its first tool")
     sys.path += [str(path.resolve().parent), os.getcwd()]
-    return _probed(
-        str(path), lambda: ToolClient(entries[0], str(path)), f"the tool {entries[0]['class_name']} of a tool config"
-    )
+    about = f"the tool {entries[0]['class_name']} of a tool config"
+    return _probed(str(path), lambda: ToolClient(entries[0]), about)
 
 
 # -- loading --

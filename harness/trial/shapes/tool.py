@@ -77,8 +77,7 @@ class ToolClient:
     learned = ("route", "takes", "asked")
     route = ROUTE
 
-    def __init__(self, entry: Mapping[str, Any], where: str) -> None:
-        self.where = where
+    def __init__(self, entry: Mapping[str, Any]) -> None:
         self._entry = dict(entry)
         self._tool: Any = None
         self._own = is_own(self._entry)

@@ -185,7 +185,7 @@ class Keeper:
                 self._group.join()
             if self._able.namespaces:
                 room = os.open(options.room, os.O_PATH | os.O_CLOEXEC)
-                kernel.isolate_namespace(options.bounds.shared_memory, options.hidden, options.needed)
+                kernel.isolate_namespace(room, options.bounds.shared_memory, options.hidden, options.needed)
             elif kernel.LINUX:
                 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
             program, parent = self._fork_program(complaint)
