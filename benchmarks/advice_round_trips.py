@@ -28,8 +28,7 @@ from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.sweep.axes import read_axis
-from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample
+from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample, read_axis
 from sfusion.harness.studies.sweep.result import SweepResult
 
 GRID = "tools.rate_limit=2..32"

@@ -80,15 +80,15 @@ def bounded_lines(
         yield number, content
 
 
-def parse_json(text: str | bytes, where: str) -> Any:
+def parse_json(text: str | bytes, where: str, *, constants: bool = False) -> Any:
     """Read JSON; raise InputError, which begins with ``where``, if it is not JSON or nested too deep.
 
-    NaN and Infinity, which only Python calls JSON, are refused.
+    NaN and Infinity, which only Python calls JSON, are refused unless ``constants``.
     """
     too_deep = InputError(f"{where}: nested more than {MAX_DEPTH} levels deep")
     try:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
-        value = _DECODE(text)
+        value = json.loads(text) if constants else _DECODE(text)
     except RecursionError:
         raise too_deep from None
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -177,10 +178,15 @@ def _logprobs(
     def triple(logprob: float | None, number: int) -> list[Any]:
         return [logprob, number, decoded([number], tokenizer) if want.with_text else None]
 
-    def row(at: int, number: int) -> list[list[Any]]:
-        others = [number, *(whole(0, tokenizer.vocab_size - 1, seed, *keys, "top", at, k) for k in range(1, want.top))]
-        first = chance_logprob(seed, *keys, at)
-        return [triple(first - 0.5 * rank, other) for rank, other in enumerate(others)]
+    def row(own: list[Any], *place: Key) -> list[list[Any]]:
+        """The token itself and others, which share what is left of the probability; the most probable is first."""
+        left = max(1.0 - math.exp(own[0]), 1e-12)
+        beyond = whole(1, max(tokenizer.vocab_size - want.top, 1), seed, *keys, "top", *place)
+        others = [
+            triple(round(math.log(left) - rank * math.log(2), 6), (own[1] + beyond + rank) % tokenizer.vocab_size)
+            for rank in range(1, want.top)
+        ]
+        return sorted([own, *others], key=lambda one: -one[0])
 
     def named(at: int) -> list[list[Any]]:
         return [triple(chance_logprob(seed, *keys, at, number) - 5.0, number) for number in want.token_ids]
@@ -198,8 +204,9 @@ def _logprobs(
         ],
     }
     if want.top > 0:
-        body["input_top_logprobs"] = [None if at == 0 else row(-at, number) for at, number in inputs]
-        body["output_top_logprobs"] = [row(before + at, number) for at, (number, _) in enumerate(tokens)]
+        known = zip(inputs, body["input_token_logprobs"], strict=True)
+        body["input_top_logprobs"] = [None if at == 0 else row(own, "input", at) for (at, _), own in known]
+        body["output_top_logprobs"] = [row(own, before + at) for at, own in enumerate(body["output_token_logprobs"])]
     if want.token_ids:
         body["input_token_ids_logprobs"] = [None if at == 0 else named(-at) for at, _ in inputs]
         body["output_token_ids_logprobs"] = [named(before + at) for at in range(len(tokens))]

@@ -34,6 +34,7 @@ from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.generation import StreamProgress
 from sfusion.fakes.sglang.keyed_digest import hex_id
+from sfusion.fakes.sglang.more_routes import MoreHandlers
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.quirks import (
     Quirks,
@@ -109,6 +110,8 @@ class Handlers:
             "/continue_generation": {"POST": self.resume},
             "/parse_function_call": {"POST": self.parse},
         }
+        self._more = MoreHandlers(engine)
+        self.table |= self._more.table
 
     # -- information --
 
@@ -259,6 +262,7 @@ class Handlers:
     # -- generation --
 
     async def generate(self, request: Request) -> Answer:
+        self._more.check_memory()
         call = read_body(GenerateReqInput, request).call()
         if call.stream:
             progress = StreamProgress()
@@ -289,6 +293,7 @@ class Handlers:
         yield DONE
 
     async def chat(self, request: Request) -> Answer:
+        self._more.check_memory()
         body = read_json_body(ChatCompletionRequest, request)
         reason = refusal(body, self._engine.context_length)
         if reason is not None:

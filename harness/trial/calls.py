@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import UNSET, Told
 from sfusion.harness.trial.plan import TrialCall
 from sfusion.harness.trial.record import PlayedCall, PlayedScene, Record, SentRequest
+from sfusion.harness.trial.shapes.parameters import request_fields
 
 PROGRAM_ENDS = {
     "ok": "ok", "wrong": "ok", "compiled": "ok", "ok_empty": "ok_empty", "program_error": "program_error",
@@ -130,20 +130,16 @@ class CallFacts:
 
     def asked_fields(self) -> dict[str, Any]:
         """Return the fields of a request as they were asked for, as far as this client can be given them."""
-        ask, settings, takes = self.planned.ask, self.scene.settings, self.takes
-        fields: dict[str, Any] = {"language": ask.language}
-        if "code" in takes:
-            fields["code"] = ask.code
-        if not ask.tests:
-            fields["stdin"] = ask.stdin
-        fields["files"] = {name: base64.b64encode(data).decode() for name, data in ask.files.items()}
-        if ask.timeout is not None or "default_timeout" in takes:
-            fields["run_timeout"] = ask.timeout if ask.timeout is not None else settings.default_timeout
-        if "compile_timeout" in takes:
-            fields["compile_timeout"] = settings.compile_timeout
-        if "memory" in takes:
-            fields["memory_limit_MB"] = settings.memory_limit_mb
-        return fields
+        ask, takes = self.planned.ask, self.takes
+        unasked = {
+            "code": "code" not in takes,
+            "stdin": bool(ask.tests),
+            "run_timeout": ask.timeout is None and "default_timeout" not in takes,
+            "compile_timeout": "compile_timeout" not in takes,
+            "memory_limit_MB": "memory" not in takes,
+        }
+        fields = {"stdin": None, "files": {}, **request_fields(ask, self.scene.settings)}
+        return {name: value for name, value in fields.items() if not unasked.get(name)}
 
 
 class TrialFacts:

@@ -81,6 +81,11 @@ def check(
     return register
 
 
+def unless(fine: object, kind: str, /, **parameters: Any) -> Wrong | None:
+    """Return None for something that is right, else what is wrong with it."""
+    return None if fine else Wrong(kind, parameters)
+
+
 def shown(value: Any, most: int = 80) -> str:
     """Return a value as it is shown in a sentence."""
     text = repr(value)

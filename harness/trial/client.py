@@ -25,9 +25,6 @@ TAKES = {
     "deadline": "can be configured with a time limit for a whole call, attempts and pauses included",
     "urls": "can be configured with several sandboxes",
     "text": "returns what the model reads",
-    "exit_code": "returns the exit code in a field `exit_code` or `return_code`",
-    "outcome": "states how a call ended in a field `outcome`",
-    "metrics": "returns metrics in its fields",
     "reward": "returns a reward",
     "instances": "has instances, several calls of which may be interleaved",
     "concurrent": "can make several calls at once",
@@ -36,6 +33,8 @@ TAKES = {
 }
 """What the shape of a client may be given or asked for. A plan leaves out what a client does not take, and what only
 that would have shown is unknown."""
+PARAMETERS = frozenset(TAKES) - {"code", "tests", "text", "reward", "instances", "concurrent", "cancel", "raises"}
+"""Those that are given to a client, for a call or as a setting."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ import asyncio
 import copy
 import io
 import logging
+import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
 from sfusion.harness.errors import WorldError
+from sfusion.harness.lab.worlds.replacing import replaced
 from sfusion.harness.trial.client import Settings, Told, TrialClient
 from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall
 from sfusion.harness.trial.record import PlayedCall, PlayedScene
@@ -134,6 +136,19 @@ def _held(inside: Any, names: set[str], depth: int = 0, seen: set[int] | None = 
     elif hasattr(inside, "__dict__") and not isinstance(inside, asyncio.AbstractEventLoop | asyncio.Future):
         parts = list(vars(inside).values())
     return {name for part in parts for name in _held(part, names, depth + 1, seen)}
+
+
+@contextmanager
+def jumping(wall: Callable[[], float], **others: Callable[[], float]) -> Iterator[Callable[[float], None]]:
+    """Replace the wall clock, and other clocks of ``time``; yield a function that makes the wall clock jump."""
+    jumped = 0.0
+
+    def jump(seconds: float) -> None:
+        nonlocal jumped
+        jumped += seconds
+
+    with replaced(time, time=lambda: wall() + jumped, **others):
+        yield jump
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
-from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
-from sfusion.harness.trial.plan import Scene, TrialPlan
+from sfusion.harness.trial.client import Settings, Told, TrialAsk
+from sfusion.harness.trial.plan import Scene
 
 
 @dataclass
@@ -26,9 +26,6 @@ class SentRequest:
     headers: Mapping[str, str]
     """With names in lower case."""
     body: bytes
-    attempt: int = 1
-    """How many requests with this mark the sandbox has received, this one included."""
-    connection: int = 0
     in_flight: int = 1
     """Requests at this sandbox when it arrived, this one included."""
     execution: int | None = None
@@ -105,7 +102,6 @@ class PlayedScene:
 class Record:
     """The facts of a whole trial."""
 
-    seed: int
     stage: str
     """``virtual`` or ``wall``."""
     takes: frozenset[str]
@@ -116,9 +112,3 @@ class Record:
     """Scenes that were not played, with the reason."""
     unplayable: str = ""
     """Why this stage cannot play the client at all, such as threads in virtual time."""
-
-
-class Stage(Protocol):
-    """Plays a plan, with a new client for each scene, and returns the record."""
-
-    def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record: ...

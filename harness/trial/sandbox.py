@@ -104,9 +104,9 @@ class TrialSandbox(FakeSandbox):
 
         return watched
 
-    def _sent(self, at: float, mark: str, request: Request, **more: Any) -> SentRequest:
+    def _sent(self, at: float, mark: str, request: Request) -> SentRequest:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return SentRequest(at, mark, self._number, request.method, request.path, headers, request.body, **more)
+        return SentRequest(at, mark, self._number, request.method, request.path, headers, request.body)
 
     def _note(self, event: dict[str, Any]) -> None:
         if "call" not in event:
@@ -115,9 +115,9 @@ class TrialSandbox(FakeSandbox):
         match event["event"]:
             case "arrived":
                 assert self._pending is not None
-                about = {name: event[name] for name in ("attempt", "connection", "in_flight")}
-                self._open[key] = self._sent(event["at"], event["call"], self._pending, **about)
-                self._requests.append(self._open[key])
+                self._open[key] = sent = self._sent(event["at"], event["call"], self._pending)
+                sent.in_flight = event["in_flight"]
+                self._requests.append(sent)
             case "started":
                 self._open[key].execution = self._executions[event["call"]]
                 self._executions[event["call"]] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfusion.harness.trial.calls import TrialFacts
-from sfusion.harness.trial.checks import Findings, Wrong, check, shown
+from sfusion.harness.trial.checks import Findings, Wrong, check, shown, unless
 
 _FOR_GOOD = 2
 """Sessions, and tasks of one name, that may outlive a client, such as one that a limiter of the process keeps."""
@@ -15,8 +15,7 @@ def arguments_unchanged(facts: TrialFacts) -> Findings:
     if "arguments" in facts.takes:
         for call in facts:
             if call.told is not None:
-                altered = call.told.altered
-                yield Wrong("altered", {"call": call.name, "how": shown(altered, 160)}) if altered else None
+                yield unless(not call.told.altered, "altered", call=call.name, how=shown(call.told.altered, 160))
 
 
 @check(
@@ -32,22 +31,19 @@ def nothing_left(facts: TrialFacts) -> Findings:
     for name, scene in facts.record.scenes.items():
         if scene.broken_off:
             continue
-        if scene.instances_left:
-            yield Wrong(
-                "instances", {"scene": name, "held": len(scene.instances_left), "first": scene.instances_left[0]}
-            )
-        many = [task for task in set(scene.tasks_left) if scene.tasks_left.count(task) > _FOR_GOOD]
-        if many:
-            yield Wrong("tasks", {"scene": name, "left": len(scene.tasks_left), "names": sorted(many)})
-        if scene.busy:
-            yield Wrong("busy", {"scene": name, "left": scene.busy})
-        most = max((one.in_flight for one in scene.requests), default=0)
-        if scene.connections_left > max(2, most * len(scene.settings.urls)):
-            yield Wrong("connections", {"scene": name, "left": scene.connections_left, "most": most})
+        held, tasks = scene.instances_left, scene.tasks_left
+        many = sorted({task for task in tasks if tasks.count(task) > _FOR_GOOD})
+        most, left = max((one.in_flight for one in scene.requests), default=0), scene.connections_left
+        enough = left <= max(2, most * len(scene.settings.urls))
         unclosed = scene.logged.count("Unclosed client session")  # aiohttp says so where a session is collected
-        if unclosed > _FOR_GOOD:
-            yield Wrong("sessions", {"scene": name, "left": unclosed})
-        yield None
+        found = [
+            unless(not held, "instances", scene=name, held=len(held), first=next(iter(held), "")),
+            unless(not many, "tasks", scene=name, left=len(tasks), names=many),
+            unless(not scene.busy, "busy", scene=name, left=scene.busy),
+            unless(enough, "connections", scene=name, left=left, most=most),
+            unless(unclosed <= _FOR_GOOD, "sessions", scene=name, left=unclosed),
+        ]
+        yield from (*filter(None, found), None)
 
 
 @check(
@@ -69,7 +65,7 @@ def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
             for one in call.requests
             if not one.client_gone and (one.ended is None or one.ended > call.played.ended_at + facts.tolerance)
         ]
-        yield Wrong("goes_on", {"call": call.name}) if flying else None
+        yield unless(not flying, "goes_on", call=call.name)
 
 
 @check("place", leaked="the value of header {header} is in {place}")
@@ -80,17 +76,9 @@ def secrets_kept(facts: TrialFacts) -> Findings:
     for name, scene in facts.record.scenes.items():
         for header, value in scene.settings.headers.items():
             secret = value.split()[-1]
-            for place, text in (("a log line", scene.logged), ("what it prints", scene.printed)):
-                if secret in text:
-                    yield Wrong("leaked", {"header": header, "place": f"{place}"})
-            for call in facts.of(name):
-                if call.told is not None:
-                    told = {
-                        "a text": call.told.text,
-                        "an exception": call.told.raised,
-                        "a field": dict(call.told.fields),
-                    }
-                    for place, value_told in told.items():
-                        if secret in str(value_told):
-                            yield Wrong("leaked", {"header": header, "place": place})
+            told = [call.told for call in facts.of(name) if call.told is not None]
+            places = [("a log line", scene.logged), ("what it prints", scene.printed)]
+            places += [("a text", one.text) for one in told] + [("an exception", str(one.raised)) for one in told]
+            places += [("a field", str(dict(one.fields))) for one in told]
+            yield from (Wrong("leaked", {"header": header, "place": place}) for place, text in places if secret in text)
         yield None

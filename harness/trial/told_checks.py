@@ -10,7 +10,7 @@ from typing import Any
 
 from sfusion.harness.lab.facts.read import exits, integers
 from sfusion.harness.trial.calls import FAILED_ENDS, CallFacts, TrialFacts
-from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown
+from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
 from sfusion_tools.outcome import OUTCOMES
 
 _READ = {
@@ -58,17 +58,12 @@ def exit_code_told(facts: TrialFacts) -> Findings:
             told = call.told.fields.get(name)
             if isinstance(told, int) and not isinstance(told, bool):
                 right = told in exits(truth.exit)
-                yield (
-                    None
-                    if right
-                    else Wrong("field", {"call": call.name, "code": truth.exit, "told": told, "place": name})
-                )
+                yield unless(right, "field", call=call.name, code=truth.exit, told=told, place=name)
         if truth.exit and call.reading is not None and call.reading.cut == frozenset():
             told_numbers = integers(call.wording or "") - usual
             if told_numbers:
-                right = bool(told_numbers & exits(truth.exit))
                 about = {"call": call.name, "code": truth.exit, "told": sorted(told_numbers), "place": "text"}
-                yield None if right else Wrong("text", about)
+                yield unless(told_numbers & exits(truth.exit), "text", **about)
 
 
 # -- the ends --
@@ -103,11 +98,9 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
             # Each is met in several ways, some of which look alike to a client.
             same = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
             yield Wrong("all_same", {"one": one, "other": other, "wording": shown(shared[0])}) if same else None
-        elif shared:
-            yield Wrong("same", {"one": one, "other": other, "wording": shown(shared[0]), "call": met[one][shared[0]],
-                                 "other_call": met[other][shared[0]]})  # fmt: skip
         else:
-            yield None
+            calls = {name: met[end][shared[0]] for name, end in (("call", one), ("other_call", other)) if shared}
+            yield unless(not shared, "same", one=one, other=other, wording=shown("".join(shared[:1])), **calls)
 
 
 @check("end", needs=("text",), new="{end}: nobody has read this wording yet: {wording} ({call})")
@@ -117,7 +110,7 @@ def wordings_accepted(facts: TrialFacts) -> Findings:
         for end, met in wordings(facts).items():
             for wording, call in met.items():
                 known = wording in facts.accepted.get(end, ())
-                yield None if known else Wrong("new", {"end": end, "wording": shown(wording, 160), "call": call})
+                yield unless(known, "new", end=end, wording=shown(wording, 160), call=call)
 
 
 _STATED: Mapping[str, Collection[str]] = {
@@ -156,32 +149,27 @@ def outcome_stated(facts: TrialFacts) -> Findings:
                 yield Wrong("unstated", about)
             elif ours:
                 fits = _STATED_FAILURES if call.set_aside else _STATED.get(end, OUTCOMES)
-                yield None if value in fits else Wrong("wrong", about)
+                yield unless(value in fits, "wrong", **about)
             else:
                 group = "ok" if end == "ok_empty" else "failed" if end in FAILED_ENDS else end
                 known = values.setdefault(shown(value), group)
                 apart = known != group and "compiler_timeout" not in (known, group)
-                yield Wrong("same", {**about, "other": known}) if apart else None
+                yield unless(not apart, "same", **about, other=known)
     for call in played_ends(facts):
         if call.told and isinstance(told_flag := call.told.fields.get("infrastructure"), bool):
             about = {"call": call.name, "end": call.end, "field": "infrastructure", "told": str(told_flag)}
-            yield None if told_flag == call.failed else Wrong("infrastructure", about)
+            yield unless(told_flag == call.failed, "infrastructure", **about)
 
 
-@check(
-    "end",
-    raised="{call} ({end}): raised {error}",
-)
+@check("end", raised="{call} ({end}): raised {error}")
 def returns(facts: TrialFacts) -> Findings:
     """The client returns a result; it raises only if its shape reports failures that way."""
     for call in played_ends(facts):
         if call.told is None or call.planned.ask.tests:
             continue
         allowed = "raises" in facts.takes and (call.failed or call.end == "bad_arguments")
-        if call.told.raised and not allowed:
-            yield Wrong("raised", {"call": call.name, "end": call.end, "error": shown(call.told.raised, 160)})
-        else:
-            yield None
+        error = shown(call.told.raised, 160)
+        yield unless(allowed or not call.told.raised, "raised", call=call.name, end=call.end, error=error)
     for name, scene in facts.record.scenes.items():
         if scene.raised_at_end:
             yield Wrong("raised", {"call": name, "end": "begin and end", "error": shown(scene.raised_at_end, 160)})
@@ -216,23 +204,20 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
                 continue
             reward = _number(call.told.reward if name == "reward" else call.told.fields[name])
             if call.failed:
-                yield (
-                    None if reward is None else Wrong("scored", {"call": call.name, "end": call.end, "reward": reward})
-                )
+                yield unless(reward is None, "scored", call=call.name, end=call.end, reward=reward)
                 continue
             if call.planned.ask.instance and name == "step_reward":
                 continue
             kind = _kind(call)
             if kind is None:
                 continue
-            before = usual.setdefault(kind, (reward, call.name))
-            if before[0] != reward:
-                yield Wrong("varies", {"call": call.name, "end": kind, "reward": reward, "usual": before[0],
-                                       "other": before[1]})  # fmt: skip
-            elif reward is None and kind in ("right", "wrong"):
-                yield Wrong("unscored", {"call": call.name, "end": kind}) if name == "reward" else None
+            known, other = usual.setdefault(kind, (reward, call.name))
+            scored = reward is not None or kind not in ("right", "wrong") or name == "step_reward"
+            about = {"call": call.name, "end": kind}
+            if known != reward:
+                yield Wrong("varies", {**about, "reward": reward, "usual": known, "other": other})
             else:
-                yield None
+                yield unless(scored, "unscored", **about)
         if name == "step_reward" or "right" not in usual or usual["right"][0] is None:
             continue
         for kind, (reward, first) in usual.items():
@@ -269,9 +254,8 @@ def metrics_true(facts: TrialFacts) -> Findings:
         seen = not call.scene.scene.events  # what a sandbox that was down refused is not seen
         attempts = fields.get("attempts")
         if seen and isinstance(attempts, int) and not call.planned.ask.tests:
-            right = attempts == len(call.requests)
-            about = {"call": call.name, "field": "attempts", "told": attempts, "sent": len(call.requests)}
-            yield None if right else Wrong("attempts", about)
+            sent = len(call.requests)
+            yield unless(attempts == sent, "attempts", call=call.name, field="attempts", told=attempts, sent=sent)
         possible, ran = fields.get("possible_executions"), sum(one.execution is not None for one in call.requests)
         if isinstance(possible, int) and possible < ran:
             about = {"call": call.name, "field": "possible_executions", "told": possible, "sent": ran}
@@ -283,8 +267,7 @@ def metrics_true(facts: TrialFacts) -> Findings:
             told = _number(fields.get(name))
             if told is not None:
                 right = abs(told - seconds) <= 0.01 + facts.tolerance
-                about = {"call": call.name, "field": name, "told": told, "true": seconds}
-                yield None if right else Wrong("time", about)
+                yield unless(right, "time", call=call.name, field=name, told=told, true=seconds)
         yield None
 
 
@@ -306,13 +289,13 @@ def lost_tests_not_failed(facts: TrialFacts) -> Findings:
         score = _number(call.told.reward)
         if not lost:
             usual = scores.setdefault(passed, score)
-            yield None if usual == score else Wrong("varies", {"call": call.name, "score": score, "usual": usual})
+            yield unless(usual == score, "varies", call=call.name, score=score, usual=usual)
     for call in facts.of("tests"):
         passed, lost = map(int, call.planned.end.split()[1:])
         if lost and call.told is not None:
             score, failed = _number(call.told.reward), scores.get(min(passed, 4 - lost))
             same = score is not None and score == failed
-            yield Wrong("lost", {"call": call.name, "lost": lost, "score": score}) if same else None
+            yield unless(not same, "lost", call=call.name, lost=lost, score=score)
     ordered = [(passed, score) for passed, score in sorted(scores.items()) if score is not None]
     for (_, lower), (passed, higher) in itertools.pairwise(ordered):
         if higher < lower:

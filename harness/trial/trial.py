@@ -7,8 +7,9 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,14 +17,20 @@ from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.promises.verdict import How, Verdict
-from sfusion.harness.trial.judging import judge_record, wording_table
+from sfusion.harness.trial.calls import TrialFacts
+from sfusion.harness.trial.checks import CHECKS
+from sfusion.harness.trial.client import PARAMETERS
 from sfusion.harness.trial.plan import Scene, TrialPlan
 from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
 from sfusion.harness.trial.shapes import Shape, shape_of
-from sfusion.harness.trial.virtual import VirtualStage
+from sfusion.harness.trial.told_checks import wordings
+from sfusion.harness.trial.virtual import play_virtually
 from sfusion.harness.trial.wall import CHILD_SCALE, WallStage
 from sfusion_tools.wording import counted
+
+for _module in ("wire_checks", "state_checks"):  # importing a module registers its checks
+    import_module(f"sfusion.harness.trial.{_module}")
 
 Stage = Literal["virtual", "wall"]
 _VARIES = re.compile(r"\b0x[0-9a-f]+|\b[1-6]\d{4}\b")
@@ -105,14 +112,8 @@ class TrialResult:
         return {
             "trial": 1,
             "target": self.name,
-            "about": self.about,
-            "stage": self.stage,
-            "why": self.why,
-            "seed": self.seed,
+            **{key: getattr(self, key) for key in ("about", "stage", "why", "seed", "calls", "requests", "ok")},
             "seconds": round(self.seconds, 3),
-            "calls": self.calls,
-            "requests": self.requests,
-            "ok": self.ok,
             "verdicts": [{**one.as_dict(), "state": self.state_of(one)} for one in self.verdicts],
             "wordings": {end: list(texts) for end, texts in self.wordings.items()},
             "left_out": dict(self.left_out),
@@ -149,6 +150,8 @@ def judge(
     wordings = {end: sorted({_VARIES.sub("·", text) for text in texts}) for end, texts in wording_table(record).items()}
     left_out = dict(record.left_out)
     left_out |= {name: played.broken_off for name, played in record.scenes.items() if played.broken_off}
+    if record.takes and (lacking := sorted(PARAMETERS - record.takes)):
+        left_out["parameters"] = f"this client does not take {', '.join(lacking)}"
     return TrialResult(
         shape.name,
         shape.about,
@@ -164,6 +167,23 @@ def judge(
         frozenset() if known is None else known[0],
         () if known is None else _gone(known[0], verdicts),
     )
+
+
+def judge_record(record: Record, accepted: Mapping[str, Collection[str]] | None = None) -> list[Verdict]:
+    """Return the verdicts of all checks: a broken one for each way to fail, else held or unknown.
+
+    ``accepted`` are the wordings per end that somebody has read and found true.
+    """
+    if record.unplayable:
+        return [Verdict(name, "unknown", record.unplayable) for name in CHECKS]
+    facts = TrialFacts(record)
+    facts.accepted = accepted
+    return [verdict for check in CHECKS.values() for verdict in check.judge(facts)]
+
+
+def wording_table(record: Record) -> dict[str, list[str]]:
+    """Return the wordings per end, for a person to read once: no check can see that plain words lie."""
+    return {end: sorted(met) for end, met in sorted(wordings(TrialFacts(record)).items())}
 
 
 def _unseen(one: Verdict) -> Verdict:
@@ -191,12 +211,12 @@ def play_plan(shape: Shape, world: Stage | None, plan: Callable[[float], TrialPl
         raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
     gc.collect()  # what other clients of this process left behind is not this one's
     if not why:
-        record = VirtualStage().play(plan(1.0), shape.make)
+        record = play_virtually(plan(1.0), shape.make)
         if not record.unplayable or world == "virtual":
             return record, ""
         why = "its requests do not go over the event loop"
-    stage = WallStage(child=shape.child, divide=shape.divide)
-    return stage.play(plan(CHILD_SCALE if shape.child else 1.0), shape.make), why
+    scaled = plan(CHILD_SCALE if shape.child else 1.0)
+    return WallStage(scaled, shape.make, child=shape.child, divide=shape.divide).play(), why
 
 
 # -- the baseline --

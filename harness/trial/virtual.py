@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any
 
 from sfusion.harness.errors import WorldError
@@ -14,7 +14,7 @@ from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, 
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion.harness.trial.client import Settings, TrialClient
 from sfusion.harness.trial.plan import Scene, TrialPlan
-from sfusion.harness.trial.playing import captured, play_scene
+from sfusion.harness.trial.playing import captured, jumping, play_scene
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.sandbox import TrialSandbox
 
@@ -24,25 +24,22 @@ _UNSEEN = (
 )
 
 
-class VirtualStage:
-    """Each scene has an event loop, and a client, of its own."""
-
-    def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
-        """Play all scenes for which the client takes what they need."""
-        record = Record(plan.seed, "virtual", make_client().takes)
-        for planned in plan.scenes:
-            scene = planned if isinstance(planned, Scene) else planned(record)
-            if scene is None:
-                continue
-            if lacking := scene.needs - record.takes:
-                record.left_out[scene.name] = ", ".join(sorted(lacking))
-                continue
-            played = _play(scene.fitting(record.takes), plan, make_client())
-            if not (played.requests or played.other_requests) and not record.scenes and scene.calls:
-                record.unplayable = _UNSEEN
-                return record
-            record.scenes[scene.name] = played
-        return record
+def play_virtually(plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
+    """Play all scenes for which the client takes what they need; each has an event loop, and a client, of its own."""
+    record = Record("virtual", make_client().takes)
+    for planned in plan.scenes:
+        scene = planned if isinstance(planned, Scene) else planned(record)
+        if scene is None:
+            continue
+        if lacking := scene.needs - record.takes:
+            record.left_out[scene.name] = ", ".join(sorted(lacking))
+            continue
+        played = _play(scene.fitting(record.takes), plan, make_client())
+        if not (played.requests or played.other_requests) and not record.scenes and scene.calls:
+            record.unplayable = _UNSEEN
+            return record
+        record.scenes[scene.name] = played
+    return record
 
 
 def _play(scene: Scene, plan: TrialPlan, client: TrialClient) -> PlayedScene:
@@ -81,20 +78,11 @@ def _named(task: asyncio.Task[Any]) -> str:
     return getattr(task.get_coro(), "__qualname__", "") or task.get_name()
 
 
-@contextmanager
-def virtual_clocks(loop: VirtualTimeLoop) -> Iterator[Callable[[float], None]]:
+def virtual_clocks(loop: VirtualTimeLoop) -> AbstractContextManager[Callable[[float], None]]:
     """Let the clocks of ``time`` follow the loop; yield a function that makes the wall clock jump."""
-    wall, monotonic, jumped = time.time(), time.monotonic(), 0.0
+    wall, began = time.time(), time.monotonic()
 
-    def jump(seconds: float) -> None:
-        nonlocal jumped
-        jumped += seconds
+    def monotonic() -> float:
+        return began + loop.time()
 
-    real = {name: getattr(time, name) for name in ("time", "monotonic", "perf_counter")}
-    time.time = lambda: wall + loop.time() + jumped
-    time.monotonic = time.perf_counter = lambda: monotonic + loop.time()
-    try:
-        yield jump
-    finally:
-        for name, clock in real.items():
-            setattr(time, name, clock)
+    return jumping(lambda: wall + loop.time(), monotonic=monotonic, perf_counter=monotonic)

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from sfusion.fakes.sandbox.program import mark_of
 from sfusion.harness.lab.worlds.fast_clock import fast_clock
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
 from sfusion.harness.trial.plan import Scene, TrialPlan
-from sfusion.harness.trial.playing import captured, play_scene
+from sfusion.harness.trial.playing import captured, jumping, play_scene
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.sandbox import TrialSandbox
 from sfusion.harness.trial.shapes.process import WARM_UP
@@ -44,91 +44,84 @@ _AT_ONCE = 24
 
 
 class WallStage:
-    """Each scene has sandboxes and clients of its own.
+    """Plays a plan; each scene has sandboxes and clients of its own.
 
     ``child``: the client is another process. ``divide``: several clients may be there at a time.
     """
 
-    def __init__(self, *, child: bool = False, divide: bool = False) -> None:
+    def __init__(
+        self, plan: TrialPlan, make_client: Callable[[], TrialClient], *, child: bool = False, divide: bool = False
+    ) -> None:
+        self._plan = plan
+        self._make = make_client
         self._child = child
         self._divide = divide
         self._speed = 1.0 if child else SPEED
+        self._takes = frozenset(make_client().takes)
         self._forgotten: dict[str, str] = {}
 
-    def play(self, plan: TrialPlan, make_client: Callable[[], TrialClient]) -> Record:
+    def play(self) -> Record:
         """Play all scenes that the client can take, until the time is up; those of another process at once."""
-        record = Record(plan.seed, "wall", frozenset(make_client().takes), _JITTER * self._speed)
-        began = time.monotonic()
-        for batch in _batches(plan, at_once=self._child):
+        record = Record("wall", self._takes, _JITTER * self._speed)
+        began, scale = time.monotonic(), self._plan.scale
+        for batch in _batches(self._plan, at_once=self._child):
             chosen = []
             for planned in batch:
-                scene = planned if isinstance(planned, Scene) else planned(record) if record.takes else None
+                scene = planned if isinstance(planned, Scene) else planned(record) if self._takes else None
                 if scene is None:
                     continue
-                if why := self._not_for(scene, record.takes, time.monotonic() - began):
+                if why := self._not_for(scene, time.monotonic() - began):
                     record.left_out[scene.name] = why
                 else:
-                    scene = _closer(_slow_last(scene.fitting(record.takes), plan.scale), _LONGEST_GAP * plan.scale)
+                    scene = _closer(_slow_last(scene.fitting(self._takes), scale), _LONGEST_GAP * scale)
                     left = LONGEST + _LAST - (time.monotonic() - began)
                     chosen.append(replace(scene, horizon=min(scene.horizon, left * self._speed)))
-            for scene, played in zip(chosen, self._scenes(chosen, plan, make_client), strict=True):
-                record.scenes[scene.name] = played
+            record.scenes |= {whole.scene.name: whole for whole in self._scenes(chosen)}
         record.left_out |= self._forgotten
         return record
 
-    def _not_for(self, scene: Scene, takes: frozenset[str], passed: float) -> str:
-        if lacking := scene.needs - takes:
+    def _not_for(self, scene: Scene, passed: float) -> str:
+        if lacking := scene.needs - self._takes:
             return ", ".join(sorted(lacking))
-        if not takes and not (scene.faults or scene.events):
+        if not self._takes and not (scene.faults or scene.events):
             return "the command makes calls of its own"
         if self._child and any(event.kind == "clock_jump" for event in scene.events):
             return "the clock of another process cannot be set"
         return f"the trial had taken {LONGEST:g} s" if passed > LONGEST else ""
 
-    def _scenes(
-        self, scenes: list[Scene], plan: TrialPlan, make_client: Callable[[], TrialClient]
-    ) -> list[PlayedScene]:
-        wholes = [PlayedScene(scene, Settings(())) for scene in scenes]
-        takes = make_client().takes
-        divided = [_single(scene) if not takes else _groups(scene) if self._divide else [scene] for scene in scenes]
-        parts = [[PlayedScene(one, Settings(())) for one in groups] for groups in divided]
+    def _scenes(self, scenes: list[Scene]) -> list[PlayedScene]:
         if not scenes:
             return []
+        divide = _single if not self._takes else _groups if self._divide else lambda scene: [scene]
+        parts = [[PlayedScene(one, Settings(())) for one in divide(scene)] for scene in scenes]
+        wholes = [PlayedScene(scene, Settings(())) for scene in scenes]
         with captured(wholes[0]), fast_clock(self._speed), ExitStack() as stack:
-            asyncio.run(self._together([part for group in parts for part in group], plan, make_client, stack))
+            asyncio.run(self._together([part for group in parts for part in group], stack))
         for whole, group in zip(wholes, parts, strict=True):
             _join(whole, group)
         return wholes
 
-    async def _together(
-        self, parts: list[PlayedScene], plan: TrialPlan, make_client: Callable[[], TrialClient], stack: ExitStack
-    ) -> None:
+    async def _together(self, parts: list[PlayedScene], stack: ExitStack) -> None:
         gate = asyncio.Semaphore(_AT_ONCE)
-        with _jumping() as jump:
-            await asyncio.gather(*(self._part(part, plan, make_client(), gate, jump, stack) for part in parts))
+        with jumping(time.time) as jump:
+            await asyncio.gather(*(self._part(part, gate, jump, stack) for part in parts))
         await asyncio.sleep(_JITTER)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         parts[0].tasks_left = tuple(sorted(getattr(task.get_coro(), "__qualname__", "") for task in left))
 
     async def _part(
-        self,
-        part: PlayedScene,
-        plan: TrialPlan,
-        client: TrialClient,
-        gate: asyncio.Semaphore,
-        jump: Callable[[float], None],
-        stack: ExitStack,
+        self, part: PlayedScene, gate: asyncio.Semaphore, jump: Callable[[float], None], stack: ExitStack
     ) -> None:
-        scene, kept = part.scene, (part.requests, part.other_requests)
+        scene, plan, kept = part.scene, self._plan, (part.requests, part.other_requests)
+        client = self._make()
         async with gate:
             made = [TrialSandbox(number, scene, plan.seed, *kept) for number in range(scene.sandboxes)]
             sandboxes = [stack.enter_context(sandbox) for sandbox in made]
             urls = tuple(sandbox.url for sandbox in sandboxes)
             part.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
             patience, jitter = _PATIENCE * self._speed, _JITTER * self._speed
-            await play_scene(
-                scene, _Impatient(client, scene, patience, jitter), part.settings, sandboxes, part, jump=jump
-            )
+            impatient = _Impatient(client, scene, patience, jitter)
+            await play_scene(scene, impatient, part.settings, sandboxes, part, jump=jump)
             if part.busy:
                 await asyncio.sleep(4 * jitter)  # a sandbox may be late to note that it is done
                 part.busy = min(part.busy, sum(sandbox.ledger.in_flight for sandbox in sandboxes))
@@ -264,19 +257,3 @@ def _single(scene: Scene) -> list[Scene]:
             programs = {"": scene.programs.get(one.ask.call, ())}
             singles.append(replace(scene, calls=(one,), faults=faults, programs=programs))
     return singles
-
-
-@contextmanager
-def _jumping() -> Iterator[Callable[[float], None]]:
-    """Yield a function that makes the wall clock jump."""
-    clock, jumped = time.time, 0.0
-
-    def jump(seconds: float) -> None:
-        nonlocal jumped
-        jumped += seconds
-
-    time.time = lambda: clock() + jumped
-    try:
-        yield jump
-    finally:
-        time.time = clock

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sfusion.harness.lab.facts.sent import field_differences, header_differences
 from sfusion.harness.trial.calls import CallFacts, TrialFacts
-from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown
+from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
 
 _MOMENT = 0.05
 """Seconds for which a permit may lie idle, beside the tolerance of the stage."""
@@ -29,12 +29,13 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
         headers = call.scene.settings.headers if "headers" in facts.takes else {}
         for number, request in enumerate(call.requests, 1):
             wrong = [*field_differences(asked, request.fields), *header_differences(headers, request.headers)]
+            about = {"call": call.name, "attempt": number}
             if "code" not in facts.takes and call.planned.ask.code.strip() not in request.fields.get("code", ""):
-                yield Wrong("field", {"call": call.name, "field": "code", "attempt": number, "found": "another program",
-                                      "expected": "one with that of the call"})  # fmt: skip
+                other = {"found": "another program", "expected": "one with that of the call"}
+                yield Wrong("field", {**about, "field": "code", **other})
             for one in wrong:
-                yield Wrong("field", {"call": call.name, "field": one.field, "found": shown(one.found),
-                                      "expected": shown(one.expected), "attempt": number})  # fmt: skip
+                values = {"found": shown(one.found), "expected": shown(one.expected)}
+                yield Wrong("field", {**about, "field": one.field, **values})
             if not wrong:
                 yield None
     for name, request in facts.unasked:
@@ -116,15 +117,11 @@ def ends_in_time(facts: TrialFacts) -> Findings:
             continue
         deadline = scene.settings.deadline if "deadline" in facts.takes else None
         took = played.ended_at - played.asked_at
-        if deadline is not None and took > deadline * 1.001 + facts.tolerance:
-            yield Wrong("deadline", {"call": call.name, "took": took, "deadline": deadline})
-        else:
-            yield None
-    for played_scene in facts.record.scenes.values():
-        if played_scene.broken_off and not any(
-            call.played.ended_at is None for call in facts.of(played_scene.scene.name)
-        ):
-            yield Wrong("never", {"call": played_scene.scene.name, "after": played_scene.scene.horizon})
+        in_time = deadline is None or took <= deadline * 1.001 + facts.tolerance
+        yield unless(in_time, "deadline", call=call.name, took=took, deadline=deadline)
+    for name, whole in facts.record.scenes.items():
+        if whole.broken_off and all(call.played.ended_at is not None for call in facts.of(name)):
+            yield Wrong("never", {"call": name, "after": whole.scene.horizon})
 
 
 @check(early="{call}: came back {early:.2f} s too early after a {status} with Retry-After {asked:g}")
@@ -134,11 +131,8 @@ def retry_after_respected(facts: TrialFacts) -> Findings:
         for one, following in itertools.pairwise(call.requests):
             if one.retry_after is not None and one.ended is not None:
                 early = one.ended + one.retry_after - following.at
-                if early > 1e-6 + facts.tolerance:
-                    about = {"call": call.name, "early": early, "status": one.status, "asked": one.retry_after}
-                    yield Wrong("early", about)
-                else:
-                    yield None
+                about = {"call": call.name, "early": early, "status": one.status, "asked": one.retry_after}
+                yield unless(early <= 1e-6 + facts.tolerance, "early", **about)
 
 
 # -- the limit --
@@ -167,13 +161,11 @@ def _steps(intervals: list[tuple[float, float, str]]) -> Iterator[tuple[float, f
 def limit_kept(facts: TrialFacts) -> Findings:
     """There are never more requests in flight than the limit allows."""
     for name, calls in facts.scenes.items():
-        limit = facts.record.scenes[name].settings.rate_limit
+        scene = facts.record.scenes[name]
+        limit = scene.settings.rate_limit
         for start, end, flying in _steps(_intervals(calls)):
-            if limit is not None and flying > limit and end - start > 1e-6 + facts.tolerance:
-                about = {"scene": name, "limit": limit, "flying": flying}
-                yield Wrong("over", {**about, "at": start - facts.record.scenes[name].began})
-            else:
-                yield None
+            kept = limit is None or flying <= limit or end - start <= 1e-6 + facts.tolerance
+            yield unless(kept, "over", scene=name, limit=limit, flying=flying, at=start - scene.began)
 
 
 @check(
@@ -210,10 +202,8 @@ def sent_in_order(facts: TrialFacts) -> Findings:
     """Waiting calls are sent in the order in which they were made."""
     calls = [call for call in facts.of("limit") if call.requests]
     for one, other in itertools.pairwise(calls):
-        if one.requests[0].at > other.requests[0].at + facts.tolerance:
-            yield Wrong("overtaken", {"call": one.name, "other": other.name})
-        else:
-            yield None
+        in_order = one.requests[0].at <= other.requests[0].at + facts.tolerance
+        yield unless(in_order, "overtaken", call=one.name, other=other.name)
 
 
 # -- several sandboxes --
@@ -235,13 +225,13 @@ def sandboxes_used(facts: TrialFacts) -> Findings:
     crash, restart = (scene.began + event.at for event in scene.scene.events)
     requests = [one for call in calls for one in call.requests]
     for number in range(2):
-        yield None if any(one.sandbox == number for one in requests) else Wrong("unused", {"number": number + 1})
+        yield unless(any(one.sandbox == number for one in requests), "unused", number=number + 1)
     if any(one.sandbox == 0 and one.at < crash for one in requests):
         back = any(one.sandbox == 0 and one.at >= restart for one in requests)
-        yield None if back else Wrong("not_recovered", {"seconds": scene.ended - restart})
+        yield unless(back, "not_recovered", seconds=scene.ended - restart)
     if not any(len(call.requests) > 1 for call in facts.of("failures")):
         return  # it makes one attempt only
     for call in calls:
         after = call.played.asked_at - crash
         if _OUTAGE * scene.settings.scale < after < restart - crash:
-            yield None if call.answered else Wrong("outage", {"call": call.name, "after": after})
+            yield unless(call.answered, "outage", call=call.name, after=after)

@@ -42,6 +42,9 @@ _TOKEN = re.compile(
     r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
 )
 _ON_ITS_LINE = re.compile(r"\n[ \t]*([A-Za-z_][\w.]*)\(")
+_NO_CALL = re.compile(r"[ \t\r\n]*+[\w.]*+[ \t\r\n]*+[^\s\w.(]")
+"""After a bracket: neither a name nor a parenthesis."""
+_BRACKETS = re.compile(r"\[+")
 _LINE = re.compile(r"[^\n]+")
 _ALMOST = re.compile(r"\[[^\[\]()]{1,80}+\([^()\n]{1,80}?=(?!=)")
 """A list of calls with something else than a name before the parenthesis."""
@@ -69,6 +72,14 @@ class PythonicParser(StreamParser):
         start = self.reader.offset - len(marker)
         if marker != "[":
             yield from self._list(start)
+            return
+        if more := (yield from self.reader.run(_BRACKETS)):
+            # Only the last of several can begin a list of calls.
+            self._plain.append((start, more))
+            self._write(more)
+            self._before, start = "[", start + len(more)
+        if self.reader.shows(_NO_CALL):
+            self.content("[")
             return
         name, char = yield from self._head()
         subscript = self._before.isalnum() or self._before in ("_", ")", "]")

@@ -159,6 +159,10 @@ class TextReader:
                 return "".join(parts)
             yield
 
+    def shows(self, pattern: re.Pattern[str]) -> bool:
+        """Return whether what has arrived begins with ``pattern``, which must not depend on what follows it."""
+        return pattern.match(self._window, self._at) is not None
+
     def spaces(self) -> Scan[str]:
         return self.run(_SPACES)
 

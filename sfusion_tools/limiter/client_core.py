@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch, LimiterReply, Poll
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import Share
 
 COALESCE_SECONDS = 0.005
@@ -313,7 +313,7 @@ class ClientCore:
             self._introduced = True
             # The full state: it includes what the changes would report.
             share = self.share
-            attach = Attach(tuple(self.held), tuple(self._waiting.items()), share.name, share.weight, PROTOCOL)
+            attach = Attach(tuple(self.held), tuple(self._waiting.items()), share.name, share.weight)
             changes = _Changes(succeeded=changes.succeeded, throttled=changes.throttled)
         elif not (changes.acquire or changes.cancel or changes.handed or changes.release or changes.renew):
             return None

@@ -13,8 +13,7 @@ from weakref import WeakValueDictionary
 
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll, Snapshot
-from sfusion_tools.limiter.record import LimiterRecord
+from sfusion_tools.limiter.messages import Batch, LimiterRecord, LimiterReply, Poll, Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings, Share
 from sfusion_tools.runtime import runtime
 

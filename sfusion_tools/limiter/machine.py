@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 from weakref import WeakMethod, WeakSet
@@ -80,7 +79,7 @@ class MachineTransport:
                         "use one version in all processes of a host"
                     )
                 if LimiterSettings(**running) != self._settings:
-                    apply = partial(_configure, connection) if self._apply else None
+                    apply = partial(_say, connection, "configure") if self._apply else None
                     settle_difference(self._name, LimiterSettings(**running), self._settings, apply)
             except BaseException:
                 connection.close()
@@ -174,10 +173,6 @@ def _say(connection: socket.socket, verb: str, message: Any) -> Any:
                 raise LimiterError(reply)
             return reply
     raise ConnectionResetError("the connection was lost")
-
-
-def _configure(connection: socket.socket, settings: LimiterSettings) -> None:
-    _say(connection, "configure", asdict(settings))
 
 
 def snapshot(name: str) -> Snapshot | None:

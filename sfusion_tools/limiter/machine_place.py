@@ -12,14 +12,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from sfusion_tools.errors import ConfigError, LimiterError
-from sfusion_tools.limiter.record import LimiterRecord
+from sfusion_tools.limiter.messages import LimiterRecord
 from sfusion_tools.limiter.settings import LimiterSettings
 
 FOLDER = "SFUSION_LIMITER_DIR"
@@ -95,7 +95,8 @@ class Place:
         """Connect to the server; of the processes that find none, one at a time starts one. This blocks."""
         client = self.connect()
         while client is None:
-            with self._starting():
+            with open(self.starting_file, "w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
                 client = self.connect()
                 if client is None and (code := self._start(settings)) not in (0, TAKEN):
                     raise LimiterError(
@@ -103,12 +104,6 @@ class Place:
                     )
             client = client or self.connect()
         return client
-
-    @contextmanager
-    def _starting(self) -> Iterator[None]:
-        with open(self.starting_file, "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
     def _start(self, settings: LimiterSettings) -> int:
         """Start the server, which leaves this process's session when it accepts connections; return the exit code."""

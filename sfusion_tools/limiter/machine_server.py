@@ -20,7 +20,7 @@ from typing import Any
 
 from sfusion_tools.limiter.machine_place import TAKEN, FileStore, Place, framed, unframed
 from sfusion_tools.limiter.messages import PROTOCOL, Batch
-from sfusion_tools.limiter.recorded import RecordedLimiter
+from sfusion_tools.limiter.record import RecordedLimiter
 from sfusion_tools.limiter.settings import LimiterSettings
 
 _LOOK_SECONDS = 0.5
@@ -94,7 +94,7 @@ class MachineServer:
             case "hello":
                 return PROTOCOL, asdict(self._limiter.host.settings)
             case "configure":
-                return self._limiter.configure(LimiterSettings(**message))
+                return self._limiter.configure(message)
             case "snapshot":
                 return self._limiter.host.snapshot()
         raise ValueError(f"unknown verb {verb!r}")

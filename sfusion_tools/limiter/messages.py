@@ -1,4 +1,4 @@
-"""The messages between clients and the limiter, plain tuples that are cheap to pickle, and the limiter's snapshot.
+"""The messages between clients and the limiter, plain tuples that are cheap to pickle, its record and its snapshot.
 
 A client numbers its requests. The limiter applies a batch once: a second copy gets the same reply, and one that is
 older than the client's last gets an empty reply that nobody waits for.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from sfusion_tools.exposition import by_label, render, single
+from sfusion_tools.exposition import MetricFamily, by_label, render, single
+from sfusion_tools.limiter.settings import LimiterSettings
 
 PROTOCOL = 3
 """Increases whenever these messages or their meaning change: the actor of a cluster outlives upgrades of clients."""
@@ -25,8 +26,7 @@ class Attach(NamedTuple):
     """(waiter, its ticket if it has one), in order of arrival."""
     share: str = ""
     weight: float = 1.0
-    protocol: int = 1
-    """Explicitly set by every client since protocol 2."""
+    protocol: int = PROTOCOL
 
 
 class Batch(NamedTuple):
@@ -89,6 +89,34 @@ def unpacked(data: bytes) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class LimiterRecord:
+    """What an actor wrote last: before every attachment that it applied, and when its settings changed."""
+
+    actor: str
+    """The id of the actor: the same after a restart by Ray, another one for a stranger with its name."""
+    settings: dict[str, Any]
+    clients: dict[str, int]
+    """Those that may hold permits, with the numbers of their last attachments."""
+    lease: float
+    """The longest lease that one of them may know."""
+
+    @classmethod
+    def of(
+        cls,
+        actor: str,
+        settings: LimiterSettings,
+        clients: dict[str, int],
+        lease: float,
+        attaching: Batch | None = None,
+    ) -> LimiterRecord:
+        """Make the record of a limiter with these clients, one of which is about to be attached."""
+        if attaching is not None:
+            name = attaching.client
+            clients = {**clients, name: max(clients.get(name, 0), attaching.number)}
+        return cls(actor, asdict(settings), clients, lease)
+
+
+@dataclass(frozen=True, slots=True)
 class ShareSnapshot:
     """One share of a limiter at one moment."""
 
@@ -131,42 +159,34 @@ class Snapshot:
 
 def limiter_page(name: str, snapshot: Snapshot) -> str:
     """Return the state of a limiter as a page for Prometheus; counters begin at 0 again when the limiter restarts."""
-    gauges = {
+    shares = snapshot.shares.items()
+    metrics: dict[str, tuple[str, float | Mapping[str, float]]] = {
         "limit": ("Permits that may be out at most: rate_limit.", snapshot.rate_limit),
-        "width": (
-            "Permits that may be out now: less than the limit while an adaptive one is narrowed.",
-            snapshot.width,
-        ),
+        "width": ("Permits that may be out now: less while an adaptive limit is narrowed.", snapshot.width),
         "in_use": ("Permits that are out.", snapshot.in_use),
         "waiting": ("Callers that wait for a permit.", snapshot.waiting),
         "lease_seconds": ("How long a permit lives without renewal.", snapshot.lease),
         "learning": ("1 after a restart, while clients have yet to report what they hold.", snapshot.learning),
-    }
-    counters = {
-        "granted": ("Permits granted.", snapshot.granted),
-        "handed_on": ("Permits that a client passed from one of its callers to the next.", snapshot.handed_on),
-        "expired": ("Permits that returned because their lease ran out.", snapshot.expired),
-        "fenced": ("Releases refused because the permit no longer belonged to the caller.", snapshot.fenced),
-        "cancelled": ("Waiters that gave up.", snapshot.cancelled),
-        "dropped": ("Waiters removed because their client died.", snapshot.dropped),
-    }
-    shares = snapshot.shares.items()
-    weights = {name: share.weight for name, share in shares}
-    labelled: dict[str, tuple[str, Mapping[str, float]]] = {
-        "share_weight": ("Weight by share; the empty one is that of clients without a share.", weights),
-        "share_holds": ("Permits by share.", {name: share.in_use for name, share in shares}),
-        "share_waits": ("Waiters by share.", {name: share.waiting for name, share in shares}),
+        "granted_total": ("Permits granted.", snapshot.granted),
+        "handed_on_total": ("Permits that a client passed from one of its callers to the next.", snapshot.handed_on),
+        "expired_total": ("Permits that returned because their lease ran out.", snapshot.expired),
+        "fenced_total": ("Releases refused because the permit no longer belonged to the caller.", snapshot.fenced),
+        "cancelled_total": ("Waiters that gave up.", snapshot.cancelled),
+        "dropped_total": ("Waiters removed because their client died.", snapshot.dropped),
+        "share_weight": (
+            "Weight by share; the empty one is that of clients without a share.",
+            {key: one.weight for key, one in shares},
+        ),
+        "share_holds": ("Permits by share.", {key: one.in_use for key, one in shares}),
+        "share_waits": ("Waiters by share.", {key: one.waiting for key, one in shares}),
         "client_holds": ("Permits by client.", snapshot.holders),
         "client_waits": ("Waiters by client.", snapshot.waiters),
     }
-    return render(
-        [
-            *(single(f"sfusion_limiter_{key}", "gauge", *rest) for key, rest in gauges.items()),
-            *(single(f"sfusion_limiter_{key}_total", "counter", *rest) for key, rest in counters.items()),
-            *(
-                by_label(f"sfusion_limiter_{key}", "gauge", help, key.partition("_")[0], values)
-                for key, (help, values) in labelled.items()
-            ),
-        ],
-        {"limiter": name},
-    )
+    return render((_family(key, *rest) for key, rest in metrics.items()), {"limiter": name})
+
+
+def _family(key: str, help: str, value: float | Mapping[str, float]) -> MetricFamily:
+    name = f"sfusion_limiter_{key}"
+    if isinstance(value, Mapping):
+        return by_label(name, "gauge", help, key.partition("_")[0], value)
+    return single(name, "counter" if key.endswith("_total") else "gauge", help, value)

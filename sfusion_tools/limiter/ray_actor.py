@@ -11,8 +11,7 @@ from sfusion_tools.limiter.blocking import CALLERS, DirectCallers, permit_id
 from sfusion_tools.limiter.book import Observer
 from sfusion_tools.limiter.host import LocalTransport
 from sfusion_tools.limiter.messages import PROTOCOL, Snapshot, packed, unpacked
-from sfusion_tools.limiter.record import RecordStore
-from sfusion_tools.limiter.recorded import RecordedLimiter, other_protocol
+from sfusion_tools.limiter.record import RecordedLimiter, RecordStore
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
 
 
@@ -41,10 +40,10 @@ class LimiterActor:
 
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def exchange(self, message: bytes) -> bytes:
-        return packed(self._limiter.exchange(_read(message)))
+        return packed(self._limiter.exchange(unpacked(message)))
 
     async def wait(self, message: bytes) -> bytes:
-        return packed(await self._host.wait(_read(message)))
+        return packed(await self._host.wait(unpacked(message)))
 
     async def acquire(self) -> str:
         """Wait in the queue for a permit and return its name. It has no lease: it is out until released."""
@@ -79,12 +78,6 @@ class LimiterActor:
     @ray.method(concurrency_group="quick")  # type: ignore[untyped-decorator]
     async def ping(self) -> bool:
         return True
-
-
-def _read(message: Any) -> Any:
-    if not isinstance(message, bytes):  # a tuple, of protocol 2 or older
-        raise other_protocol(message[0], "an older one")
-    return unpacked(message)
 
 
 ACTOR_OPTIONS = {

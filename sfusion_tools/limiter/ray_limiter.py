@@ -83,8 +83,7 @@ def connect(settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool 
 
 def check_protocol(actor: Any, name: str) -> None:
     """Raise ProtocolMismatch if the actor was created by a version of sfusion whose messages differ from ours."""
-    ask = getattr(actor, "protocol", None)  # missing in sfusion 0.1, whose protocol was 1
-    found = 1 if ask is None else _result(ask.remote())
+    found = _result(actor.protocol.remote())
     if found != PROTOCOL:
         raise ProtocolMismatch(
             f"limiter {name!r} of this cluster speaks protocol {found}, this sfusion speaks {PROTOCOL}: its actor was "
@@ -128,16 +127,6 @@ def remove(name: str = DEFAULT_NAME, *, forget: bool = False) -> bool:
     return actor is not None
 
 
-def current_session() -> tuple[str, str] | None:
-    """Return what identifies this process's connection to a Ray cluster; None if Ray is not running here."""
-    ray = _import_ray()
-    if not ray.is_initialized():
-        return None
-    context = ray.get_runtime_context()
-    # A new cluster has new nodes, and a new connection to the same cluster is a new job.
-    return context.get_node_id(), context.get_job_id()
-
-
 class RayTransport:
     """Carries messages to the cluster's limiter; finds it, or creates a new one, whenever it is gone.
 
@@ -151,7 +140,7 @@ class RayTransport:
         self._name = name
         self._apply = apply
         self._actor: Any = None
-        self._session: tuple[str, str] | None = None
+        self._session = ""
 
     async def exchange(self, batch: Batch) -> LimiterReply:
         self._check_session()
@@ -166,17 +155,17 @@ class RayTransport:
 
     def detach(self, farewell: Batch) -> None:
         """Send the message without waiting; if it is lost, the client's leases expire instead."""
-        if self._actor is not None and self._session == current_session():
+        if self._actor is not None and self._session == ray_session():
             self._actor.exchange.remote(packed(farewell))
 
     def _check_session(self) -> None:
-        session = current_session()
-        if session is None:
+        session = ray_session()
+        if not session:
             raise LimiterUnreachable(f"limiter {self._name!r}: Ray is not running in this process (any more)")
         if session != self._session:
             before = self._session
             self._actor, self._session = None, session
-            if before is not None:
+            if before:
                 raise SessionChanged(f"limiter {self._name!r}: this process has connected to Ray again")
 
     def _connect(self) -> Any:
@@ -206,7 +195,7 @@ class RayTransport:
         session = self._session
         try:
             while not (await asyncio.wait([work], timeout=SESSION_CHECK_SECONDS))[0]:
-                if current_session() != session:
+                if ray_session() != session:
                     raise LimiterUnreachable(f"limiter {self._name!r}: the Ray session has ended")
         except BaseException:
             if not work.get_loop().is_closed():
@@ -233,8 +222,12 @@ def ray_is_running() -> bool:
 
 
 def ray_session() -> str:
-    """Return an id that changes with ``ray.shutdown()`` and ``ray.init()``; empty without Ray."""
-    return str(sys.modules["ray"].get_runtime_context().get_worker_id()) if ray_is_running() else ""
+    """Return what identifies this process's connection to a Ray cluster; empty without Ray, which is not imported.
+
+    A new cluster has new nodes, and a new connection to the same cluster is a new job.
+    """
+    context = sys.modules["ray"].get_runtime_context() if ray_is_running() else None
+    return "" if context is None else f"{context.get_node_id()} {context.get_job_id()}"
 
 
 class ClientKey(NamedTuple):

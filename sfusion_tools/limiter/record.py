@@ -1,4 +1,4 @@
-"""What a limiter leaves to its successor, kept in the key-value store of the Ray cluster.
+"""A limiter that outlives its process: what a successor has to know is stored before it can matter.
 
 Only ``RecordStore`` imports Ray, and when it is used. The functions of ``ray.experimental.internal_kv`` are used here
 and nowhere else: Ray has no public store that outlives every actor, and an actor that only stored this could die
@@ -9,46 +9,24 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
+from uuid import uuid4
 
-from sfusion_tools.limiter.messages import Batch
+from sfusion_tools.errors import LimiterError
+from sfusion_tools.limiter.book import Observer
+from sfusion_tools.limiter.core import LimiterCore
+from sfusion_tools.limiter.host import LimiterHost, RunningClock
+from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterRecord, LimiterReply
 from sfusion_tools.limiter.settings import LimiterSettings
 
 logger = logging.getLogger(__name__)
 
 _NAMESPACE = b"sfusion:limiter"
-
-
-@dataclass(frozen=True, slots=True)
-class LimiterRecord:
-    """What an actor wrote last: before every attachment that it applied, and when its settings changed."""
-
-    actor: str
-    """The id of the actor: the same after a restart by Ray, another one for a stranger with its name."""
-    settings: dict[str, Any]
-    clients: dict[str, int]
-    """Those that may hold permits, with the numbers of their last attachments."""
-    lease: float
-    """The longest lease that one of them may know."""
-
-    @classmethod
-    def of(
-        cls,
-        actor: str,
-        settings: LimiterSettings,
-        clients: dict[str, int],
-        lease: float,
-        attaching: Batch | None = None,
-    ) -> LimiterRecord:
-        """Make the record of a limiter with these clients, one of which is about to be attached."""
-        if attaching is not None:
-            name = attaching.client
-            clients = {**clients, name: max(clients.get(name, 0), attaching.number)}
-        return cls(actor, asdict(settings), clients, lease)
 
 
 def learning_of(
@@ -78,12 +56,7 @@ class RecordStore:
 
     def read(self) -> LimiterRecord | None:
         found = self._get(self._record)
-        if found is None:
-            return None
-        settings, clients = found["settings"], found["clients"]
-        if isinstance(clients, list):  # written by sfusion 0.1
-            clients = dict.fromkeys(clients, 0)
-        return LimiterRecord(found["actor"], settings, clients, found.get("lease", settings["lease"]))
+        return None if found is None else LimiterRecord(**found)
 
     def write(self, record: LimiterRecord) -> None:
         self._put(self._record, asdict(record))
@@ -133,3 +106,72 @@ def _warn_once() -> None:
         "this Ray has no key-value store for us: a limiter that takes over from a lost one learns of permits only from "
         "the clients that still hold them"
     )
+
+
+class Store(Protocol):
+    """Keeps the record of a limiter."""
+
+    def read(self) -> LimiterRecord | None: ...
+
+    def write(self, record: LimiterRecord) -> None: ...
+
+    def seconds_since_removal(self, actor: str) -> float | None: ...
+
+
+class RecordedLimiter:
+    """The host of a limiter, which learns from its predecessor's clients before it grants anything."""
+
+    def __init__(
+        self,
+        id: str,
+        store: Store,
+        settings: LimiterSettings,
+        *,
+        unleased: Mapping[str, tuple[str, ...]] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """A record that was written under this ``id`` is that of an earlier life, whose settings stay in force."""
+        self._id = id
+        self._store = store
+        self._recording = threading.Lock()
+        record = store.read()
+        if record is not None and record.actor == id:
+            settings = LimiterSettings(**record.settings)
+        since_removal = store.seconds_since_removal(record.actor) if record is not None else None
+        learn_from, learn_for = learning_of(record, settings, since_removal)
+        clock = RunningClock()
+        clock.keep_running()
+        core = LimiterCore(
+            settings,
+            clock(),
+            incarnation=uuid4().hex[:8],
+            # Tickets after a restart are higher than those before it: no limiter issues a million per second.
+            first_ticket=time.time_ns() // 1000,
+            unleased=dict(unleased or {}),
+            learn_from=learn_from,
+            learn_for=learn_for,
+            observer=observer,
+        )
+        self.host = LimiterHost(core, clock)
+        self._record()
+
+    def exchange(self, batch: Batch) -> LimiterReply:
+        """Apply a batch; one that attaches a client is recorded first."""
+        if batch.attach is None:
+            return self.host.exchange(batch)
+        if batch.attach.protocol != PROTOCOL:
+            raise LimiterError(
+                f"this limiter speaks protocol {PROTOCOL}, the client {batch.client} {batch.attach.protocol}: "
+                "use the same version of sfusion in all jobs of a cluster"
+            )
+        with self._recording:
+            self._record(batch)
+            return self.host.exchange(batch)
+
+    def configure(self, settings: LimiterSettings) -> None:
+        with self._recording:
+            self.host.configure(settings)
+            self._record()
+
+    def _record(self, attaching: Batch | None = None) -> None:
+        self._store.write(self.host.record(self._id, attaching))

@@ -290,10 +290,10 @@ def _name(tokenizer: Tokenizer) -> str:
     return str(getattr(tokenizer, "name", type(tokenizer).__name__))
 
 
-def difference(tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), *, parallel: int = 2) -> str | None:
+def difference(tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = (1, 2, 0)) -> str | None:
     """Return how a trajectory differs from the same conversation rendered at once; None if it does not.
 
-    The conversation has a call, ``parallel`` calls at once, an answer and another question.
+    ``rounds`` says how many calls each turn has; after one without calls there is another question.
     """
     name = next(iter(Toolbox(tools).names), _NOBODY)
     for base in _BASES:
@@ -301,20 +301,25 @@ def difference(tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), *, parallel
         with suppress(Exception):
             rows = tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
             break
-    for number in (1, parallel, 0):
+    for number in rounds:
         replies = [
             {"role": "tool", "content": f"r{place}", "tool_call_id": call_id(number, place), "name": name}
             for place in range(number)
         ]
         others: list[dict[str, Any]] = replies or [_QUESTION]
         more = continuation(tokenizer, others, last=None, tools=tools, history=shown)
-        shown = [*shown, _turn(_Way(None, with_calls=number > 0), "x", replies), *others]
-        try:
-            whole = tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
-        except Exception as error:  # whatever a template raises
-            if number > 1:
-                return difference(tokenizer, tools, parallel=1)
-            return f"it cannot render a conversation with calls ({error})"
+        before, reason = shown, ""
+        for as_text in (False, True):
+            shown = [*before, _turn(_Way(None, number > 0, as_text), "x", replies), *others]
+            try:
+                whole = tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
+                break
+            except Exception as error:  # whatever a template raises
+                reason = reason or str(error)
+        else:
+            if number > 1 and len(rounds) > 1:
+                return difference(tokenizer, tools, [min(calls, 1) for calls in rounds])
+            return f"it cannot render a conversation with calls ({reason})"
         same = _equal(rows, whole)
         if same == len(rows):
             rows = [*whole[: len(whole) - len(more)], *more]

@@ -67,7 +67,7 @@ def _read_run(answer: dict[str, Any]) -> Reading:
         return Reading(Outcome.BAD_RESPONSE, f"run_result is neither an object nor null: {_text(ran)[:80]}")
     if status == "SandboxError":
         return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"SandboxError: {_message(answer)}")
-    if compiled is not None and not _is_fine(compiled):
+    if compiled is not None and (compiled.get("status"), compiled.get("return_code")) != ("Finished", 0):
         if missing := _missing_compiler(compiled):
             return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
         what = "compiling ran out of time" if compiled.get("status") == "TimeLimitExceeded" else ""
@@ -106,10 +106,6 @@ def _reading(outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | 
         seconds if type(seconds) is float and math.isfinite(seconds) else _seconds(seconds),
         {str(k): v for k, v in files.items() if isinstance(v, str)} if files and isinstance(files, dict) else {},
     )
-
-
-def _is_fine(result: dict[str, Any]) -> bool:
-    return result.get("status") == "Finished" and result.get("return_code") == 0
 
 
 def _missing_compiler(result: dict[str, Any]) -> str:

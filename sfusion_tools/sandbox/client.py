@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
+from sfusion_tools.errors import ConfigError, GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
@@ -34,12 +35,15 @@ from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
-from sfusion_tools.sandbox.transport import Address, HttpTransport, Response, TransportError
-from sfusion_tools.sandbox.transport_choice import chosen_transport
+from sfusion_tools.sandbox.transport import Address, Response, TransportError
 from sfusion_tools.wording import counted
+
+if TYPE_CHECKING:
+    from sfusion_tools.sandbox.public_transport import PublicTransport
 
 logger = logging.getLogger(__name__)
 
+SWITCH = "SFUSION_TRANSPORT"
 _MOMENT = 0.001
 """Seconds that are too few to do anything in."""
 
@@ -302,7 +306,7 @@ class SandboxClient:
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, transport: HttpTransport, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
+    async def _send(self, transport: PublicTransport, sandbox: _Sandbox, body: bytes, seconds: float) -> _Sent:
         try:
             answer = await transport.send(sandbox.address, body, seconds, self._bounds.response_bytes)
         except TransportError as error:
@@ -357,3 +361,35 @@ def _proxy(url: str) -> str | None:
         return None
     logger.warning("requests to %s go through the proxy %s of the environment", redact(url), redact(proxy))
     return proxy
+
+
+def chosen_transport() -> type[PublicTransport]:
+    """Return the transport that SFUSION_TRANSPORT names, else the fast one where it was tested."""
+    wanted = os.environ.get(SWITCH, "")
+    if wanted not in ("", "public", "fast"):
+        raise ConfigError(f"{SWITCH} must be public, fast or not set; found {wanted!r}")
+    if wanted != "public":
+        fast, problem = _fast_transport(wanted == "fast")
+        if fast is not None:
+            return fast
+        if wanted:
+            raise ConfigError(f"{SWITCH} is fast, but {problem}")
+    from sfusion_tools.sandbox.public_transport import PublicTransport
+
+    return PublicTransport
+
+
+@cache
+def _fast_transport(forced: bool) -> tuple[type[PublicTransport] | None, str]:
+    """Return the fast transport, unless it cannot be used; then the reason, which is logged once."""
+    try:
+        from sfusion_tools.sandbox.fast_transport import FastTransport, missing, untested
+    except ImportError as error:
+        problem = str(error)
+    else:
+        problem = missing() or ("" if forced else untested())
+        if not problem:
+            return FastTransport, ""
+    if not forced:
+        logger.info("calls use aiohttp's ClientSession: %s", problem)
+    return None, problem

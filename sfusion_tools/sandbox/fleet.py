@@ -28,8 +28,6 @@ HALF_LIFE = 30.0
 """Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it is tried again."""
 REFUSES_MORE = 0.4
 """An endpoint fails if the share of attempts that it refuses is higher by this than that of another one."""
-KNOWN = 1024
-"""How many endpoints are remembered."""
 
 
 class Health(Enum):
@@ -107,10 +105,6 @@ class Fleet:
     def _endpoint(self, url: str) -> Endpoint:
         known = self._known.get(url)
         if known is None:
-            if len(self._known) >= KNOWN:
-                idle = [e.url for e in sorted(self._known.values(), key=lambda e: e.last_used) if not e.in_flight]
-                for old in idle[: KNOWN // 2]:
-                    del self._known[old]
             known = self._known[url] = Endpoint(url)
         return known
 

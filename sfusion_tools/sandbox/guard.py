@@ -88,6 +88,7 @@ class GuardCore:
 
     def __init__(self, settings: GuardSettings) -> None:
         self._settings = settings
+        self._probes = min(PROBES, settings.enough)
         self._recent: deque[tuple[Outcome, str]] = deque(maxlen=settings.window)
         self._failed = 0
         self._epoch = 0
@@ -108,7 +109,9 @@ class GuardCore:
         """Let a call through, or return None to refuse it."""
         if self.trip is None:
             return self._ordinary
-        if self._probing + len(self._probed) < self._probes_by(now):
+        # None before probe_at; then more as time passes, because those that are out may be lost with their event loop.
+        rounds = 1 + (now - self._probe_at) // self._settings.probe_after
+        if self._probing + len(self._probed) < self._probes * rounds:
             self._probing += 1
             return GuardedCall(self._epoch, self._round)
         return None if self._settings.then == "fail" else self._ordinary
@@ -146,14 +149,6 @@ class GuardCore:
         self._round += 1
         self._probing = 0
         self._probed.clear()
-
-    @property
-    def _probes(self) -> int:
-        return min(PROBES, self._settings.enough)
-
-    def _probes_by(self, now: float) -> float:
-        # None before probe_at; then more as time passes, because those that are out may be lost with their event loop.
-        return self._probes * (1 + (now - self._probe_at) // self._settings.probe_after)
 
     def _judge_probes(self, now: float) -> bool:
         if sum(self._probed) / self._probes > self._settings.infrastructure_at_most:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import aiohttp
 from multidict import CIMultiDict, istr
@@ -22,9 +22,10 @@ from yarl import URL
 
 from sfusion_tools._version import __version__
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import LoopResource, LoopScope
 from sfusion_tools.sandbox.endpoints import basic_auth, redact
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES
-from sfusion_tools.sandbox.transport import Address, HttpTransport, Response, TransportError
+from sfusion_tools.sandbox.transport import Address, Response, TransportError
 
 CONNECT_SECONDS = 10.0
 """Limit for connecting, or half an attempt's time if that is less, so that a slow connect is reported as such."""
@@ -45,18 +46,42 @@ _LENGTH, _ENCODING = istr("Content-Length"), istr("Content-Encoding")
 _URL = re.compile(r"\w+://[^\s'\"]+")
 
 
-class PublicTransport(HttpTransport):
-    """Sends requests through a ClientSession; nothing is sent or read on a connection after an attempt has ended."""
+class PublicTransport(LoopResource):
+    """One loop's connections, shared by all its clients: some trainers make a new tool for every trajectory.
+
+    Requests go through a ClientSession; nothing is sent or read on a connection after an attempt has ended.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
+        self._loop = loop
+        self._in_use = 0
+        self._users: WeakSet[object] = WeakSet()
         self._connector = _Connector(loop)
+
+    @classmethod
+    def of(cls, scope: LoopScope, user: object) -> Self:
+        """Return the loop's transport, opened on first use; it stays open at least until the user leaves."""
+        transport = scope.get(cls, lambda: cls(scope.loop))
+        transport._users.add(user)
+        return transport
+
+    @classmethod
+    async def leave(cls, scope: LoopScope, user: object) -> None:
+        """Stop using the loop's transport; the last user to leave closes it."""
+        transport = dict(scope.items()).get(cls)
+        if not isinstance(transport, cls):
+            return
+        transport._users.discard(user)
+        if not transport._users and not transport._in_use:
+            scope.drop(transport)
+            await transport.aclose()
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(connector=self._connector, cookie_jar=aiohttp.DummyCookieJar())
 
     async def send(self, address: Address, body: bytes, seconds: float, most: int) -> Response:
+        """Post a body and return the answer, with about ``most`` bytes at most; raise nothing but TransportErrors."""
         connect = min(CONNECT_SECONDS, seconds / 2)
         self._in_use += 1
         try:

@@ -11,7 +11,8 @@ import logging
 import os
 import threading
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -173,22 +174,19 @@ class RayMetrics(LoopResource):
         self.flush()
 
 
-class _CountedCall:
-    """Counts one call, from entering this context manager to leaving it; by then its result is filled in."""
-
-    __slots__ = ("_metrics", "_result", "_tool")
-
-    def __init__(self, metrics: RayMetrics, tool: str, result: CallResult) -> None:
-        self._metrics = metrics
-        self._tool = tool
-        self._result = result
-
-    def __enter__(self) -> None:
-        self._metrics.begin(self._tool)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        raised = kind is not None and not issubclass(kind, asyncio.CancelledError)
-        self._metrics.end(self._tool, self._result, raised=raised)
+@contextmanager
+def _counted(metrics: RayMetrics, tool: str, result: CallResult) -> Iterator[None]:
+    """Count one call; by the end its result is filled in."""
+    metrics.begin(tool)
+    raised = True
+    try:
+        yield
+        raised = False
+    except asyncio.CancelledError:
+        raised = False
+        raise
+    finally:
+        metrics.end(tool, result, raised=raised)
 
 
 _UNCOUNTED: AbstractContextManager[None] = nullcontext()
@@ -202,4 +200,4 @@ def counted_call(tool: str, result: CallResult, *, on: bool) -> AbstractContextM
     if not tells_real_time(scope.loop):
         return _UNCOUNTED
     metrics = scope.get(RayMetrics, lambda: runtime.shared(RayMetrics, RayMetrics))
-    return _CountedCall(metrics, tool, result) if metrics.on else _UNCOUNTED
+    return _counted(metrics, tool, result) if metrics.on else _UNCOUNTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.real.probes import read_recording
+from sfusion.harness.real.probes.cassette import read_recording
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
@@ -29,6 +30,5 @@ def test_a_container_is_recorded(sandbox_image: str, tmp_path: Path) -> None:
     out = tmp_path / "container.jsonl"
     done = CliRunner().invoke(app, ["drift", f"docker:{sandbox_image}", "--record", str(out), "-k", "results/exit"])
     assert done.exit_code == 0, done.output
-    recording = read_recording(out)
-    assert recording.meta["target"] == f"docker:{sandbox_image}"
-    assert len(recording.answers) == recording.meta["probes"]
+    meta = json.loads(out.read_text().partition("\n")[0])["cassette"]
+    assert (meta["target"], meta["probes"]) == (f"docker:{sandbox_image}", len(read_recording(out).answers))

@@ -183,12 +183,13 @@ def _reads(read: Any, block: Block) -> str:
 
 
 def _yaml(block: Block, folder: Path) -> str:
-    """Parse YAML with the reader of its kind: fault rules, scenario, tool config, probes, acceptances or workflow."""
+    """Parse YAML with the reader of its kind: fault rules, scenario, tool config, probes, formats, workflow, ..."""
     from sfusion.fakes.faults import parse_rules
     from sfusion.harness.lab.scenarios import parse_scenarios
     from sfusion.harness.lab.scenarios.model import Scenario
-    from sfusion.harness.real.drift import read_acceptances
-    from sfusion.harness.real.probes import read_probes
+    from sfusion.harness.real.drift.judging import read_acceptances
+    from sfusion.harness.real.probes.suite import read_probes
+    from sfusion_tools.formats.declared import read_formats
     from sfusion_tools.tool_registry import initialize_tools_from_config
 
     try:
@@ -208,13 +209,17 @@ def _yaml(block: Block, folder: Path) -> str:
                 return _workflow(jobs, workflow)
             case {"repos": list(repos)}:
                 return _hooks(repos)
+            case dict() if all(isinstance(one, dict) and "call" in one for one in data.values()):
+                list(read_formats(_saved(block, folder)))
             case dict() if set(data) <= {*Scenario.model_fields, "matrix", "extends"}:
                 whole = {"scenario": "part", "about": "x", "promises": ["every_call_ends_once"], **data}
                 if "rollouts" not in whole:
                     whole.setdefault("load", {"calls": 1})
                 parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
             case _:
-                return "neither fault rules, a scenario, a part of one, a tool config, probes, a workflow nor hooks"
+                return (
+                    "neither fault rules, a scenario, a part of one, a tool config, probes, formats, a workflow, hooks"
+                )
     except Exception as error:  # every error of a reader is a problem of the page
         return f"{type(error).__name__}: {error}"
     return ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.scenarios.library import bundled_folder, in_folder
 from sfusion.harness.lab.scenarios.reading import read_scenarios
-from sfusion.harness.trial.judging import CHECKS
+from sfusion.harness.trial.trial import CHECKS
 
 
 def tables() -> dict[str, str]:

@@ -25,11 +25,11 @@ from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import Task, run_one, write_run
 from sfusion.harness.lab.runs.directory import read_run
 from sfusion.harness.lab.scenarios import parse_scenarios, read_scenarios
-from sfusion.harness.real.drift import read_acceptances, recorded_answers
-from sfusion.harness.real.probes import bundled_probes, read_recording
-from sfusion.harness.real.probes.suite import read_probes
+from sfusion.harness.real.drift.judging import read_acceptances, recorded_answers
+from sfusion.harness.real.probes.cassette import read_recording
+from sfusion.harness.real.probes.suite import bundled_probes, read_probes
 from sfusion.harness.rollouts.viewer import open_dump
-from sfusion.harness.search.hunt.corpus import _VERSION, CASES, STATE, Corpus
+from sfusion.harness.search.hunt.corpus import _VERSION, HUNT, Corpus
 from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion_tools.errors import SfusionError
 from sfusion_tools.tool_registry import read_entries
@@ -61,10 +61,11 @@ RECORD = {
     "elapsed_s": 0.1,
 }
 RECORDING = json.dumps({"cassette": {"format": 1}}) + "\n" + json.dumps(RECORD) + "\n"
-TALLY = {"cases": 1, "strikes": [["a", "b", 1]], "states": [], "outcomes": {}, "events": {}, "growth": [[1, 2]]}
-HUNT = json.dumps({"version": _VERSION, "seed": 0, "tools": "", "tally": TALLY}) + "\n"
-CASE_LINE = {"number": 0, "digest": "d", "data": {}, "origin": "new", "promises": ["every_call_ends_once"]}
-CASE = json.dumps(CASE_LINE | {"behaviour": ["b"], "findings": [["promise", "how", "sentence"]]}) + "\n"
+TALLY = {"cases": 1, "strikes": {"a b": 1}, "states": {}, "outcomes": {}, "events": {}}
+HEAD = json.dumps({"version": _VERSION, "seed": 0, "tools": ""}) + "\n"
+CASE = {"number": 0, "digest": "d", "data": {}, "origin": "new", "promises": ["every_call_ends_once"]}
+FOUND = [{"how": {"promise": "p", "kind": "k", "identity": {}, "details": {}}, "sentence": "s"}]
+BATCH = json.dumps({"cases": [CASE | {"behaviour": ["b"], "findings": FOUND}], "tally": TALLY}) + "\n"
 SAMPLE = json.dumps({"input": "user\nhi\nassistant\n", "output": "4", "score": 1, "step": 1}) + "\n"
 
 
@@ -95,14 +96,10 @@ def _read_run_with(name: str) -> Callable[[Path], Any]:
     return read
 
 
-def _resume_with(name: str) -> Callable[[Path], Any]:
-    def read(path: Path) -> None:
-        for other, content in {STATE: HUNT, CASES: CASE}.items():
-            path.with_name(other).write_bytes(path.read_bytes() if other == name else content.encode())
-        with Corpus(path.parent, "") as corpus:
-            corpus.resume(Hunt(0))
-
-    return read
+def _resume(path: Path) -> None:
+    path.with_name(HUNT).write_bytes(path.read_bytes())
+    with Corpus(path.parent, "") as corpus:
+        corpus.resume(Hunt(0))
 
 
 READERS: dict[str, tuple[Callable[[], str | bytes], Callable[[Path], Any]]] = {
@@ -122,8 +119,7 @@ READERS: dict[str, tuple[Callable[[], str | bytes], Callable[[Path], Any]]] = {
     "journal": (lambda: _run_files()["journal.ndjson"], Journal.read),
     "a run's journal": (lambda: _run_files()["journal.ndjson"], _read_run_with("journal.ndjson")),
     "a run's verdict": (lambda: _run_files()["verdict.json"], _read_run_with("verdict.json")),
-    "a hunt's state": (lambda: HUNT, _resume_with(STATE)),
-    "a hunt's cases": (lambda: CASE, _resume_with(CASES)),
+    "a hunt's batches": (lambda: HEAD + BATCH, _resume),
     "a run's scenario": (lambda: _run_files()["scenario.yaml"], _read_run_with("scenario.yaml")),
 }
 

@@ -15,7 +15,7 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import PROMISES, Promise, Verdict, judge
 from sfusion.harness.lab.runs.runner import run_one
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, fitting_tasks, read_tasks
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, read_tasks, select_tasks
 from sfusion.harness.lab.scenarios import Scenario, scenario_files
 from sfusion.harness.lab.spreading import open_workers
 from tests.proof.changes import CHANGES
@@ -165,7 +165,7 @@ class Proof:
     def _add_the_right_ones(self) -> None:
         config = tool_config(GoodTool)
         about = "a right tool of another class"
-        self._add(Row(GOOD, about), adapt_tasks(fitting_tasks(self._tasks, config)[0], tools=config))
+        self._add(Row(GOOD, about), adapt_tasks(select_tasks(self._tasks, tools=config)[0], tools=config))
         self._add(Row(OWN, "SandboxFusionTool and our limiter"), self._tasks)
 
     def _add_mistakes(self) -> None:

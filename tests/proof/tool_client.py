@@ -10,14 +10,14 @@ from sfusion.harness.trial.client import TAKES as ALL_TAKES
 from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
 from tests.reference_tool import GoodTool
 
-TAKES = frozenset(ALL_TAKES) - {"stdin", "files", "tests", "exit_code", "raises"}
+TAKES = frozenset(ALL_TAKES) - {"stdin", "files", "tests", "raises"}
 
 
 class ToolClient:
     """Makes calls as verl's agent loop does."""
 
     def __init__(self, tool: type[GoodTool], *, states_outcomes: bool = True) -> None:
-        self.takes = TAKES if states_outcomes else TAKES - {"outcome", "metrics"}
+        self.takes = TAKES
         self._class, self._states = tool, states_outcomes
         self._made: set[str] = set()
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args
 
-from sfusion.harness.trial.judging import judge_record, wording_table
 from sfusion.harness.trial.scenes import make_plan
-from sfusion.harness.trial.virtual import VirtualStage
+from sfusion.harness.trial.trial import judge_record, wording_table
+from sfusion.harness.trial.virtual import play_virtually
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from tests.proof.changes import CHANGES
 from tests.proof.mistake import UNSEEN
@@ -131,7 +131,7 @@ def _drawn() -> dict[str, Any]:
 
 @cache
 def _accepted(tool: Any, states: bool) -> dict[str, list[str]]:
-    return wording_table(VirtualStage().play(make_plan(0), lambda: ToolClient(tool, states_outcomes=states)))
+    return wording_table(play_virtually(make_plan(0), lambda: ToolClient(tool, states_outcomes=states)))
 
 
 def judged(case: TrialCase) -> TrialRow:
@@ -151,7 +151,7 @@ def judged(case: TrialCase) -> TrialRow:
     right = OwnTool if case.kind == "change" else GoodTool
     accepted = None if case.kind == "right tool" else _accepted(right, case.states)
     with CHANGES[case.name].applied() if case.kind == "change" else nullcontext():
-        record = VirtualStage().play(make_plan(case.seed), lambda: ToolClient(tool, states_outcomes=case.states))
+        record = play_virtually(make_plan(case.seed), lambda: ToolClient(tool, states_outcomes=case.states))
     verdicts = [one for one in judge_record(record, accepted) if one.state == "broken"]
     facts = [one for one in verdicts if one.promise != "wordings_accepted"]
     applied = case.kind != "drawn" or _drawn()[case.name].past.changed > 0

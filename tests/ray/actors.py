@@ -159,10 +159,10 @@ def node_options(number: int) -> dict[str, Any]:
 
 @ray.remote(num_cpus=0)
 class OldLimiter:
-    """The limiter of sfusion 0.1, which is still running after an upgrade."""
+    """The limiter of an older version, which is still running after an upgrade."""
 
-    async def settings(self) -> LimiterSettings:
-        return LimiterSettings(1)
+    async def protocol(self) -> int:
+        return 1
 
 
 class _DelayedLimiter(LimiterActor):

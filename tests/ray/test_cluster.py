@@ -20,7 +20,7 @@ import ray
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import LimiterError, ProtocolMismatch
 from sfusion_tools.limiter import LimiterSettings, Share
-from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch
+from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch, packed
 from sfusion_tools.limiter.ray_limiter import NAMESPACE, TokenBucketWorker, connect, find, ray_limiter, remove
 from sfusion_tools.sandbox_fusion_tools import PoolMode, init_execution_pool
 from tests.ray.actors import Gate, Holder, OldLimiter, Trainer, node_options, snapshot, until
@@ -212,9 +212,9 @@ def test_a_limiter_with_another_protocol_is_refused_with_advice(limiter_name: st
 
 def test_a_client_with_another_protocol_is_refused(limiter_name: str) -> None:
     actor = connect(LimiterSettings(1), limiter_name)
-    old = Attach(1, (), ())  # type: ignore[arg-type] # epoch, held and waiting in sfusion 0.1
+    old = Attach((), (), protocol=1)
     with pytest.raises(LimiterError, match="use the same version of sfusion"):
-        ray.get(actor.exchange.remote(Batch("old", old)))
+        ray.get(actor.exchange.remote(packed(Batch("old", old))))
 
 
 def test_a_limiter_never_starts_ray_and_works_again_after_ray_was_started_again(

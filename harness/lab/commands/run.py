@@ -40,7 +40,7 @@ from sfusion.harness.commandline.options import (
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
-from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside, fitting_tasks
+from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario, World
 from sfusion.harness.lab.scenarios.parts import read_schedule
@@ -48,8 +48,7 @@ from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
 from sfusion.harness.reports.summaries import github_annotations
-from sfusion.harness.studies.history.record import current_commit
-from sfusion.harness.studies.history.store import DEFAULT_LIMIT, written_with_history
+from sfusion.harness.studies.history.store import DEFAULT_LIMIT, current_commit, written_with_history
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
 
@@ -70,7 +69,8 @@ class RunOptions:
     tools: Tools = None
     trust: Trust = False
     verbose: Annotated[
-        bool, option("Print a line for every run, not only for those that did not hold.", names="-v")
+        bool,
+        option("Print every run, not only those that did not hold, with the implied promises that held.", names="-v"),
     ] = False
     world: Annotated[
         str | None,
@@ -174,6 +174,8 @@ def run(options: RunOptions) -> int:
                     one = RunReport.of_result(result, folder)
                     write_page(one)
                 shown.run_ended(one)
+                if options.verbose and (held := [one.promise for one in result.implied if one.held]):
+                    shown.print(f"  also held: {', '.join(held)}", "dim")
                 runs.append(one)
                 codes.add(result.exit_code)
         except KeyboardInterrupt:
@@ -190,10 +192,7 @@ def _tasks(
 ) -> tuple[list[Task], list[str]]:
     """Return what to run, and sentences about what is left out."""
     tasks = read_tasks(scenario_files(options.paths or []), world, trust=options.trust)
-    tasks, skipped = select_tasks(tasks, keyword=options.keyword, real=real)
-    if given is not None:
-        tasks, unfit = fitting_tasks(tasks, given)
-        skipped += unfit
+    tasks, skipped = select_tasks(tasks, keyword=options.keyword, real=real, tools=given)
     schedule = None if options.schedule is None else read_schedule(options.schedule)
     tasks = adapt_tasks(tasks, seed=options.seed, tools=given, schedule=schedule)
     check_trusted(tasks)

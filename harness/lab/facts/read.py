@@ -53,17 +53,11 @@ class TextReading:
     """Characters of a cut stream that are there."""
 
 
-def read_text(
-    text: str, truth: ProgramTruth, *, own: Collection[str] = (), optional: Collection[str] = ()
-) -> TextReading:
-    """Compare a text with what the program did.
-
-    ``own`` are canaries that the text may hold beside those of the streams, such as those of the code; ``optional`` are
-    streams that may be left out as a whole.
-    """
+def read_text(text: str, truth: ProgramTruth, *, optional: Collection[str] = ()) -> TextReading:
+    """Compare a text with what the program did; ``optional`` are streams that may be left out as a whole."""
     best: TextReading | None = None
     for variant in _variants(text, truth):
-        reading = _read(variant, truth, frozenset(own), frozenset(optional))
+        reading = _read(variant, truth, optional)
         if not reading.wrong:
             return reading
         if best is None or len(reading.wrong) < len(best.wrong):
@@ -202,7 +196,7 @@ def _longest(most: int, fits: Any) -> int:
     return low
 
 
-def _read(text: str, truth: ProgramTruth, own: frozenset[str], optional: frozenset[str]) -> TextReading:
+def _read(text: str, truth: ProgramTruth, optional: Collection[str]) -> TextReading:
     wrong: list[Misread] = []
     spans: list[tuple[int, int]] = []
     found = {name: _find(stream, text) for name in _STREAMS if (stream := getattr(truth, name)).strip()}
@@ -221,7 +215,7 @@ def _read(text: str, truth: ProgramTruth, own: frozenset[str], optional: frozens
         cut.add(name)
         kept = len(stream.strip()) - one.missing
         wrong += _judge_cut(name, stream, one, wording, truth)
-    wrong += _judge_tokens(text, truth, own, wording)
+    wrong += _judge_tokens(text, truth, wording)
     if len(found) == 2 and all(one.spans for one in found.values()):
         out, err = found["stdout"].spans, found["stderr"].spans
         if err[-1][1] <= out[0][0] and not (text[: err[0][0]] + text[err[-1][1] : out[0][0]]).strip():
@@ -268,10 +262,10 @@ def _at_break(found: _Found, core: str) -> bool:
     return start > 0 and core[start - 1].isspace()
 
 
-def _judge_tokens(text: str, truth: ProgramTruth, own: frozenset[str], wording: str) -> Iterator[Misread]:
+def _judge_tokens(text: str, truth: ProgramTruth, wording: str) -> Iterator[Misread]:
     there = tokens_in(text)
     known = set(tokens_in(truth.stdout)) | set(tokens_in(truth.stderr)) | set(tokens_in(truth.warnings))
-    if foreign := [one for one in there if one not in known and one not in own]:
+    if foreign := [one for one in there if one not in known]:
         yield Misread("foreign", "", {"tokens": foreign})
     if repeated := sorted({one for one in there if one in known and there.count(one) > 1}):
         yield Misread("repeated", "", {"tokens": repeated})

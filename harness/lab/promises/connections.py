@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar
 
 from sfusion.harness.lab.journal import Event
@@ -32,7 +31,6 @@ class ConnectionsReused(Promise):
     def judge(self, story: Story) -> Verdict:
         # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
         results = {id(one): call for call in story.made if call.returned for one in call.results}
-        order = _Order(story)
         idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
         """The last request and its result on each connection."""
         requests: dict[tuple[Any, ...], Event] = {}
@@ -59,7 +57,7 @@ class ConnectionsReused(Promise):
                         # Those that arrive at the same moment were on their way together.
                         and request["at"] < event["at"]
                         and result["at"] <= began < result["at"] + _FRESH
-                        and order.could_use(event, result, results[id(result)])
+                        and _could_use(story, event, result, results[id(result)])
                     )
                     if (connection := next(unused, None)) is not None:
                         del idle[connection]  # it could have served one request, not all of them
@@ -76,37 +74,17 @@ class ConnectionsReused(Promise):
         return self.held(again=again, needless=len(needless))
 
 
-class _Order:
-    """What came before what in a journal, which is worked out for the few requests that it matters for."""
-
-    def __init__(self, story: Story) -> None:
-        self._story = story
-
-    @cached_property
-    def _places(self) -> dict[int, int]:
-        return {id(event): number for number, event in enumerate(self._story.journal.events)}
-
-    @cached_property
-    def _calls(self) -> dict[int, CallStory]:
-        return {id(one): call for call in self._story.made for one in call.of_server("arrived")}
-
-    def could_use(self, request: Event, result: Event, owner: CallStory) -> bool:
-        """Had a client read a result when one of the same worker chose the connection of its request?"""
-        call = self._calls.get(id(request))
-        if (
-            call is None
-            or call.called is None
-            or owner.called is None
-            or call.called["worker"] != owner.called["worker"]
-        ):
-            return False
-        place = self._places
-        mine = [end for end in owner.of_client("attempt_ended") if end["attempt"] == result.get("attempt")]
-        freed = place[id(mine[-1] if mine else owner.returned)]
-        # As far as is known it chose long before it arrived.
-        starts = [place[id(start)] for start in (call.called, *call.of_client("attempt_started"))]
-        chosen = max((start for start in starts if start < place[id(request)]), default=place[id(request)])
-        return freed < chosen
+def _could_use(story: Story, request: Event, result: Event, owner: CallStory) -> bool:
+    """Had a client read a result when one of the same worker chose the connection of its request?"""
+    call, place = story.callers.get(id(request)), story.places
+    if call is None or (call.called or {}).get("worker") != (owner.called or {}).get("worker"):
+        return False
+    mine = [end for end in owner.of_client("attempt_ended") if end["attempt"] == result.get("attempt")]
+    freed = place[id(mine[-1] if mine else owner.returned)]
+    # As far as is known it chose long before it arrived.
+    starts = [place[id(start)] for start in (call.called, *call.of_client("attempt_started"))]
+    chosen = max((start for start in starts if start < place[id(request)]), default=place[id(request)])
+    return freed < chosen
 
 
 def _connection(event: Event) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from sfusion.harness.lab.facts.read import SHORTEST_CUT
 from sfusion.harness.lab.promises.base import Promise
-from sfusion.harness.lab.promises.readings import ReadCall, read_calls
+from sfusion.harness.lab.promises.readings import ReadCall, compared_calls, read_calls
 from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.promises.verdict import Verdict
 
@@ -57,12 +57,10 @@ class CutsMarked(Promise):
     }
 
     def checks(self, story: Story) -> Iterator[Verdict | None]:
-        for one in read_calls(story):
-            if one.reading is None or one.truth is None or not one.reading.cut:
-                continue
-            if len(one.truth.stdout) + len(one.truth.stderr) < SHORTEST_CUT:
-                continue  # too short to be cut: it is wrong in another way
-            found = next((wrong for wrong in one.reading.wrong if wrong.kind in _CUTS), None)
+        for one, truth, reading in compared_calls(story):
+            if not reading.cut or len(truth.stdout) + len(truth.stderr) < SHORTEST_CUT:
+                continue  # what is too short to be cut is wrong in another way
+            found = next((wrong for wrong in reading.wrong if wrong.kind in _CUTS), None)
             if found is None:
                 yield None
             else:
@@ -83,15 +81,12 @@ class StderrShown(Promise):
     }
 
     def checks(self, story: Story) -> Iterator[Verdict | None]:
-        for one in read_calls(story):
-            if one.reading is None or one.truth is None or not one.truth.stderr.strip():
-                continue
-            if not one.truth.failed and "stderr" not in one.reading.shown:
-                continue  # a tool may keep the warnings of a program that succeeded to itself
-            facts = {"wrote": one.truth.stderr.strip().splitlines()[-1][:60], "text": (one.text or "")[:60]}
-            yield (
-                self.broken_by(one.call, "not_shown", **facts) if misses(one, "stderr", "missing", "changed") else None
-            )
+        for one, truth, reading in compared_calls(story):
+            # A tool may keep the warnings of a program that succeeded to itself.
+            if truth.stderr.strip() and (truth.failed or "stderr" in reading.shown):
+                facts = {"wrote": truth.stderr.strip().splitlines()[-1][:60], "text": (one.text or "")[:60]}
+                wrong = misses(one, "stderr", "missing", "changed")
+                yield self.broken_by(one.call, "not_shown", **facts) if wrong else None
 
 
 class PartialOutputKept(Promise):
@@ -104,11 +99,10 @@ class PartialOutputKept(Promise):
     }
 
     def checks(self, story: Story) -> Iterator[Verdict | None]:
-        for one in read_calls(story):
-            if one.reading is None or one.truth is None or one.end != "program_timeout" or not one.truth.stdout.strip():
-                continue
-            facts = {"prints": one.truth.stdout.strip()[:60], "text": (one.text or "")[:60]}
-            yield self.broken_by(one.call, "dropped", **facts) if misses(one, "stdout") else None
+        for one, truth, _ in compared_calls(story):
+            if one.end == "program_timeout" and (prints := truth.stdout.strip()):
+                facts = {"prints": prints[:60], "text": (one.text or "")[:60]}
+                yield self.broken_by(one.call, "dropped", **facts) if misses(one, "stdout") else None
 
 
 def misses(one: ReadCall, stream: str, *kinds: str) -> bool:

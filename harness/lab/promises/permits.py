@@ -43,14 +43,14 @@ class InFlightWithinLimit(Promise):
         limit = self.limit or story.began.get("limit")
         if limit is None:
             return self.not_shown(story, "no_limit")
-        found = count_in_flight(_client_steps(story) if story.has_client else _server_steps(story), limit)
+        found = count_in_flight(_client_steps(story) if story.has_client else server_steps(story), limit)
         if not found.peak:
             return self.not_shown(story, "nothing")
         kind, reported = "exceeded", found.peak
         if not found.broken and story.has_client and _is_calm(story):
             # Whatever the client reports, the sandbox must not see more attempts than the limit.
             kind = "exceeded_unreported"
-            seen = count_in_flight(_server_steps(story), limit)
+            seen = count_in_flight(server_steps(story), limit)
             found = seen if seen.broken or seen.peak > found.peak else found
         if found.broken and (why := _unseen(story)) is not None:
             return self.not_shown(story, "unseen", why=why)
@@ -85,7 +85,7 @@ def _most_under_way(story: Story) -> int:
 
 
 @dataclass
-class _Counted:
+class InFlight:
     """How many attempts were in flight."""
 
     peak: int = 0
@@ -100,12 +100,12 @@ class _Counted:
     limits: list[int] = field(default_factory=list)
 
 
-def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> _Counted:
+def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> InFlight:
     """Count attempts in flight against the limit in force.
 
     Steps in order: `begin` and `end` of an attempt, `granted` and `returned` of a permit, `limit` for a new limit.
     """
-    found = _Counted(limits=[limit])
+    found = InFlight(limits=[limit])
     flying: dict[Any, Event] = {}
     out: set[str] = set()
     allowed = 0
@@ -189,7 +189,8 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
     return steps
 
 
-def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
+def server_steps(story: Story, lease: float = inf) -> list[tuple[str, Any, Event]]:
+    """Return the attempts that the sandbox saw, but for those that it cannot know to be over."""
     # A program whose client has left keeps running at the sandbox, but is no longer counted as an attempt.
     # For a program that outlived the scenario, only a client that reports its attempts shows whether it had left.
     endings = {attempt_of(e): e for e in story.server if e["event"] in ("answered", "unanswered")}
@@ -201,26 +202,44 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
     left |= asked_again - endings.keys()
     steps: list[tuple[str, Any, Event]] = []
     under_way: dict[str, list[Any]] = {}
-    over: dict[str, float] = {}
+    calls: dict[str, list[str]] = {}
+    stopped: dict[str, float] = {}
+    over: set[str] = set()
+
+    def end(call: str, event: Event) -> None:
+        # A program may outlive its call, and with it the run: the tool waits for it no longer.
+        steps.extend(("end", one, event) for one in under_way.pop(call, ()))
+        over.add(call)
+
     for event in story.journal.events:
         key = attempt_of(event)
-        if event["source"] == "world" and event["event"] in ("returned", "cancelled", "lost"):
-            # A program may outlive its call, and with it the run: the tool waits for it no longer.
-            steps += [("end", one, event) for one in under_way.pop(event["call"], ())]
-            over[event["call"]] = event["at"]
-        elif event["source"] == "server" and event["event"] == "crash":
-            # All its requests are over at once, whenever it gets to reporting them.
-            for mine in under_way.values():
-                steps += [("end", one, event) for one in mine if one[0] == event.get("sandbox")]
-        elif event["source"] != "server" or key in left:
-            continue
-        elif event["event"] == "arrived" and event["at"] <= over.get(event["call"], -1.0):
-            continue  # it was on its way when its call was cancelled
-        elif event["event"] == "arrived":
-            under_way.setdefault(event["call"], []).append(key)
-            steps.append(("begin", key, event))
-        elif event["event"] in ("answered", "unanswered"):
-            steps.append(("end", key, event))
+        match event["source"], event["event"]:
+            case "world", "called":
+                calls.setdefault(event["worker"], []).append(event["call"])
+            case "world", "returned" | "cancelled" | "lost":
+                end(event["call"], event)
+            case "world", "worker_paused":
+                stopped.setdefault(event["worker"], event["at"])
+            case "world", "worker_resumed" if event["at"] - stopped.pop(event["worker"]) >= lease:
+                # It has lost its permits and cannot take requests back.
+                for call in calls.pop(event["worker"], ()):
+                    end(call, event)
+            case "limiter", "granted" | "learned":
+                steps.append(("granted", event["permit"], event))
+            case "limiter", "released" | "expired":
+                steps.append(("returned", event["permit"], event))
+            case "limiter", "resized":
+                steps.append(("limit", None, event))
+            case "server", "crash":
+                # All its requests are over at once, whenever it gets to reporting them.
+                for mine in under_way.values():
+                    steps += [("end", one, event) for one in mine if one[0] == event.get("sandbox")]
+            # One that arrives after the end of its call was on its way then.
+            case "server", "arrived" if key not in left and event["call"] not in over:
+                under_way.setdefault(event["call"], []).append(key)
+                steps.append(("begin", key, event))
+            case "server", "answered" | "unanswered" if key not in left:
+                steps.append(("end", key, event))
     return steps
 
 

@@ -57,6 +57,13 @@ def read_calls(story: Story) -> list[ReadCall]:
     return found
 
 
+def compared_calls(story: Story) -> Iterator[tuple[ReadCall, ProgramTruth, TextReading]]:
+    """Yield the calls whose text could be compared with what the program did."""
+    for one in read_calls(story):
+        if one.truth is not None and one.reading is not None:
+            yield one, one.truth, one.reading
+
+
 def _read_calls(story: Story) -> Iterator[ReadCall]:
     longest = story.began.get("longest_text") or inf
     for call in story.made:

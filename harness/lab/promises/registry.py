@@ -67,28 +67,24 @@ def _sentence(cls: type[Promise], problem: Any) -> str:
     return f"{key}: {message[:1].lower()}{message[1:]}, found {problem['input']!r}"
 
 
-def judge(journal: Journal, promises: Iterable[Promise], *, states: bool = False) -> list[Verdict]:
-    """Return the verdicts on a run, in the order of the promises; then those on implied ones, if they are broken.
-
-    ``states``: on all of those that apply, whatever their state.
-    """
-    return judge_story(Story(journal), promises, states=states)
+def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
+    """Return the verdicts on a run, in the order of the promises; then those on implied ones, if they are broken."""
+    return judge_story(Story(journal), promises)[0]
 
 
-def judge_story(story: Story, promises: Iterable[Promise], *, states: bool = False) -> list[Verdict]:
-    """Return the verdicts on a journal that has been read already."""
+def judge_story(story: Story, promises: Iterable[Promise]) -> tuple[list[Verdict], list[Verdict]]:
+    """Return the verdicts on a journal that has been read, and those on implied promises that are not broken."""
     named = [_judged(promise, story) for promise in list(promises) or [read_promise("every_call_ends_once")]]
     names = {verdict.promise for verdict in named}
-    implied = (promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story))
-    others = [
-        verdict for verdict in (_judged(promise, story) for promise in implied) if states or verdict.state == "broken"
-    ]
+    applying = (promise for promise in _IMPLIED if promise.name not in names and _applies(promise, story))
+    implied = [_judged(promise, story) for promise in applying]
     off = story.of_world("broken_off")
-    if not off or any(verdict.state == "broken" for verdict in (*named, *others)):
-        return [*named, *others]
-    made = len(story.made)
-    facts = {"after": off[0]["after"], "made": made, "planned": story.began.get("calls") or made}
-    return [_broken_off(verdict, facts) for verdict in (*named, *others)]
+    if off and not any(verdict.state == "broken" for verdict in (*named, *implied)):
+        made = len(story.made)
+        facts = {"after": off[0]["after"], "made": made, "planned": story.began.get("calls") or made}
+        named, implied = ([_broken_off(verdict, facts) for verdict in some] for some in (named, implied))
+    broken = [verdict for verdict in implied if verdict.state == "broken"]
+    return [*named, *broken], [verdict for verdict in implied if verdict.state != "broken"]
 
 
 def _broken_off(verdict: Verdict, facts: dict[str, Any]) -> Verdict:

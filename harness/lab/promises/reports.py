@@ -80,11 +80,7 @@ class MetricsAreTrue(Promise):
             truth, told = truths.get(call.call), returned.get("exit")
             if told is not None and truth is not None and truth.ending == "exited" and told != truth.exit:
                 yield self.broken_by(call, "exit", true=truth.exit, told=told)
-            elif (
-                story.has_client
-                and call.returned is not None
-                and (wrong := _contradiction(call, returned, slack)) is not None
-            ):
+            elif story.has_client and call.returned and (wrong := _contradiction(call, returned, slack)):
                 kind, facts = wrong
                 yield self.broken_by(call, kind, **facts)
             elif told is not None or (story.has_client and "attempts" in returned):
@@ -132,11 +128,7 @@ class InstancesReleased(Promise):
 
     def judge(self, story: Story) -> Verdict:
         looked = story.of_world("looked_inside")
-        wrong = [
-            self.broken(
-                "kept", [one], one["kept"], **{key: one[key] for key in ("worker", "kept", "released", "first")}
-            )
-            for one in looked
-            if one["kept"]
-        ]
+        told = ("worker", "kept", "released", "first")
+        found = [(one, {key: one[key] for key in told}) for one in looked if one["kept"]]
+        wrong = [self.broken("kept", [one], one["kept"], **facts) for one, facts in found]
         return self.concluded(wrong, sum(one["released"] for one in looked))

@@ -74,20 +74,17 @@ class RetriesSpread(Promise):
         "held": "{judged:group} of calls refused together, all spread",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
         groups: list[list[_Return]] = []
         for one in sorted(_returns(story), key=lambda one: one.refused["at"]):
             if not groups or one.refused["at"] - groups[-1][0].refused["at"] > _TOGETHER:
                 groups.append([])
             groups[-1].append(one)
-        groups = [group for group in groups if len(group) > 3]
-        wrong: list[Verdict] = []
-        for group in groups:
+        for group in (group for group in groups if len(group) > 3):
             herd = _herd(group, story.has_client)
-            if len(herd) > 3 and len(herd) * 2 > len(group):
-                facts = {"herd": len(herd), "group": len(group), "at": group[0].refused["at"], "again": herd[0].again}
-                wrong.append(self.broken("together", [one.refused for one in herd], **facts))
-        return self.concluded(wrong, len(groups))
+            facts = {"herd": len(herd), "group": len(group), "at": group[0].refused["at"], "again": herd[0].again}
+            together = len(herd) > 3 and len(herd) * 2 > len(group)
+            yield self.broken("together", [one.refused for one in herd], **facts) if together else None
 
 
 class _Return(NamedTuple):

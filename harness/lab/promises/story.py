@@ -223,6 +223,16 @@ class Story:
         return [story for story in self.calls.values() if story.called is not None]
 
     @cached_property
+    def places(self) -> dict[int, int]:
+        """Return the place of each event in the journal."""
+        return {id(event): number for number, event in enumerate(self.journal.events)}
+
+    @cached_property
+    def callers(self) -> dict[int, CallStory]:
+        """Return the call of each request that arrived."""
+        return {id(one): call for call in self.made for one in call.of_server("arrived")}
+
+    @cached_property
     def is_disturbed(self) -> bool:
         """Did something happen to the cluster or a sandbox as a whole?"""
         return bool(self.of_world(*_DISTURBING)) or any(one["event"] in ("crash", "wedge") for one in self.server)

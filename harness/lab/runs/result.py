@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,8 @@ class RunResult:
     """The error as data."""
     error_code: int = 0
     """The exit code that the error stands for: it is not a broken promise."""
+    implied: Sequence[Verdict] = ()
+    """On implied promises that are not broken."""
 
     @cached_property
     def digest(self) -> str:
@@ -58,18 +61,13 @@ class RunResult:
         return "unknown" if "unknown" in states or "held" not in states else "held"
 
 
-def place_of(error: BaseException) -> str:
-    """Return where an error was raised: file and line."""
+def place_of(error: BaseException, key: str = "lineno") -> str:
+    """Return where an error was raised: file and line, or with ``name`` file and function."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-
-
-def _function_of(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
+    return f"{Path(frames[-1].filename).name}:{getattr(frames[-1], key)}" if frames else ""
 
 
 def how_raised(promise: str, error: BaseException | None, **more: str) -> How:
     """Return what was raised, by type and function; ``promise`` is what stands in place of one."""
-    facts = {"raised": type(error).__name__, "function": _function_of(error)} if error is not None else {}
+    facts = {"raised": type(error).__name__, "function": place_of(error, "name")} if error is not None else {}
     return How(promise, "raised", (*facts.items(), *more.items()))

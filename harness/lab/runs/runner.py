@@ -65,14 +65,15 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
         code, how = exit_code_of(error), how_raised(ERROR, error)
         return RunResult(task, head, [], took, error=_sentence(error), error_how=how, error_code=code)
     story = Story(journal)
-    verdicts = [*judge_story(story, scenario.promises), *judge_effect(scenario, story)]
+    verdicts, implied = judge_story(story, scenario.promises)
+    verdicts += judge_effect(scenario, story)
     repeated, difference = None, ""
     if again is not None:
         repeated = again.digest()
         found = first_difference(journal, again)
         if found is not None:
             difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
-    return RunResult(task, journal, verdicts, time.perf_counter() - began, repeated, difference)
+    return RunResult(task, journal, verdicts, time.perf_counter() - began, repeated, difference, implied=implied)
 
 
 def _sentence(error: BaseException) -> str:

@@ -71,12 +71,21 @@ def read_tasks(files: Iterable[Path], world: World, *, trust: bool = False) -> l
     return tasks
 
 
-def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False) -> tuple[list[Task], Counter[str]]:
+_FEATURES = ("requests_per_second", "adaptive_rate_limit", "retry_may_have_run")
+"""Keys of our tool that scenarios rely on, and that a tool without them cannot make up for."""
+
+
+def select_tasks(
+    tasks: Iterable[Task], *, keyword: str = "", real: bool = False, tools: list[dict[str, Any]] | None = None
+) -> tuple[list[Task], Counter[str]]:
     """Return the tasks that match the keyword and can run, and how many cannot for which reason.
 
-    With ``real`` the sandboxes are not fakes.
+    With ``real`` the sandboxes are not fakes; ``tools`` are to be used instead of those of the scenarios.
     """
     matches = read_keyword(keyword)
+    lacking: list[str] = []
+    if tools is not None and not is_own(tools[0]):
+        lacking = [key for key in _FEATURES if key not in (tools[0].get("config") or {})]
     selected: list[Task] = []
     skipped: Counter[str] = Counter()
     for task in tasks:
@@ -86,27 +95,11 @@ def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False
             skipped[why] += 1
         elif real and (why := task.scenario.needs_fake) is not None:
             skipped[f"only for the fake sandbox: {why}"] += 1
+        elif wanted := [key for key in lacking if key in (task.scenario.own_config or {})]:
+            skipped[f"the tool has no key {wanted[0]}"] += 1
         else:
             selected.append(task)
     return selected, skipped
-
-
-_FEATURES = ("requests_per_second", "adaptive_rate_limit", "retry_may_have_run")
-"""Keys of our tool that scenarios rely on, and that a tool without them cannot make up for."""
-
-
-def fitting_tasks(tasks: Iterable[Task], tools: list[dict[str, Any]]) -> tuple[list[Task], Counter[str]]:
-    """Return the tasks that make sense for these tools, and how many do not for which reason."""
-    keys = tools[0].get("config") or {}
-    fitting: list[Task] = []
-    skipped: Counter[str] = Counter()
-    for task in tasks:
-        wanted = [key for key in _FEATURES if key in (task.scenario.own_config or {}) and key not in keys]
-        if wanted and not is_own(tools[0]):
-            skipped[f"the tool has no key {wanted[0]}"] += 1
-        else:
-            fitting.append(task)
-    return fitting, skipped
 
 
 def adapt_tasks(

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from sfusion.harness.lab.worlds.replacing import replaced
+
 _CLOCKS = ("time", "monotonic", "perf_counter")
 _SELECTORS = ("SelectSelector", "PollSelector", "EpollSelector", "DevpollSelector", "KqueueSelector")
 
@@ -26,25 +28,18 @@ def fast_clock(speed: float) -> Iterator[None]:
         yield
         return
     sleep, settimeout, gettimeout = time.sleep, socket.socket.settimeout, socket.socket.gettimeout
+
+    def timeout_of(sock: socket.socket) -> float | None:
+        return None if (seconds := gettimeout(sock)) is None else seconds * speed
+
+    clocks = {name: _faster(getattr(time, name), speed) for name in _CLOCKS}
+    wait = _shorter(threading.Condition.wait, speed)
     with ExitStack() as stack:
-
-        def replace(owner: Any, name: str, made: Any) -> None:
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, made)
-
-        for name in _CLOCKS:
-            replace(time, name, _faster(getattr(time, name), speed))
-        replace(time, "sleep", lambda seconds: sleep(seconds / speed))
-        for name in _SELECTORS:
-            if (found := getattr(selectors, name, None)) is not None:
-                replace(found, "select", _shorter(found.select, speed))
-        replace(threading.Condition, "wait", _shorter(threading.Condition.wait, speed))
-        replace(socket.socket, "settimeout", _shorter(settimeout, speed))
-
-        def timeout_of(sock: socket.socket) -> float | None:
-            return None if (seconds := gettimeout(sock)) is None else seconds * speed
-
-        replace(socket.socket, "gettimeout", timeout_of)
+        for found in (getattr(selectors, name) for name in _SELECTORS if hasattr(selectors, name)):
+            stack.enter_context(replaced(found, select=_shorter(found.select, speed)))
+        stack.enter_context(replaced(time, sleep=lambda seconds: sleep(seconds / speed), **clocks))
+        stack.enter_context(replaced(threading.Condition, wait=wait))
+        stack.enter_context(replaced(socket.socket, settimeout=_shorter(settimeout, speed), gettimeout=timeout_of))
         yield
 
 

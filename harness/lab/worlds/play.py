@@ -17,7 +17,7 @@ from sfusion.harness.lab.scenarios.events import EventPart
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.calling import call_facts
 from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.sandboxes import SandboxGroup
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.schedules import DRIVER, running_as
 from sfusion.harness.lab.worlds.training import OnSample, ToyModel
 from sfusion.harness.lab.worlds.worker_rollouts import Model
@@ -83,7 +83,7 @@ class Backend:
     """Factor for the durations of load and events."""
     recorder: Recorder
     workers: Sequence[WorkerHandle]
-    sandboxes: SandboxGroup
+    sandboxes: FakeSandboxes
     limiter: LimiterHandle | None = None
     """None if there is no limiter to observe."""
 

@@ -27,10 +27,9 @@ from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers, cause_
 from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.lab.worlds.remote_journal import JournalAddress, JournalServer, RemoteRecorder
-from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, SandboxGroup
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion.harness.real.targets import RealSandbox
-from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.rollout import RolloutLimits
 
 PROCESS = "sandboxes"
@@ -54,7 +53,7 @@ class _SandboxProcess(FakeSandboxes):
 _actor_class: Any = ray.remote(num_cpus=0)(_SandboxProcess)
 
 
-class RemoteSandboxes:
+class RemoteSandboxes(FakeSandboxes):
     """The driver's handle of that process; with ``host`` None it listens where other machines can reach it."""
 
     def __init__(self, scenario: Scenario, journal: JournalAddress, node: str, host: str | None) -> None:
@@ -125,7 +124,7 @@ class RayBackend(Backend):
             # Closed in the opposite order: workers, limiter, sandboxes, then the journal.
             self._server = await stack.enter_async_context(
                 JournalServer(
-                    self._on_event, on_connect=self._on_connect, on_disconnect=self._on_disconnect, host=self.listen
+                    self.journal.add, on_connect=self._on_connect, on_disconnect=self._on_disconnect, host=self.listen
                 )
             )
             self.recorder = Recorder(self.journal, time.monotonic, self._server.zero)
@@ -162,10 +161,6 @@ class RayBackend(Backend):
 
     # -- what the processes report --
 
-    def _on_event(self, event: Event) -> None:
-        self._workers.on_event(event)
-        self.journal.add(event)
-
     def _on_connect(self, process: str, at: float) -> None:
         self._workers.on_connect(process)
         if process == LIMITER:
@@ -193,7 +188,8 @@ class RayBackend(Backend):
     async def _start(self, stack: AsyncExitStack) -> None:
         scenario, recorder = self.scenario, self.recorder
         hidden = {text: name for name, text in scenario.secrets.items()}
-        limits = limiter_settings_of(scenario)
+        settings = scenario.settings
+        limits = settings.limits if settings is not None and settings.enable_global_rate_limit else None
         note_began(
             recorder,
             scenario,
@@ -228,7 +224,7 @@ class RayBackend(Backend):
         self._starting = "the workers"
         await self._workers.start(places, WorkerSetup(scenario, urls, journal, known, self.bounds), self._driver)
 
-    def _make_sandboxes(self, hidden: dict[str, str]) -> SandboxGroup:
+    def _make_sandboxes(self, hidden: dict[str, str]) -> FakeSandboxes:
         scenario = self.scenario
         if self.real:
             return RealSandboxes(scenario, self.recorder, self.real, self.listen)
@@ -282,23 +278,6 @@ def _is_request_or_end(event: Event) -> bool:
 def bare_address(url: str) -> str:
     """Return host and port, without scheme and credentials."""
     return url.rpartition("@")[2].removeprefix("http://")
-
-
-def limiter_settings_of(scenario: Scenario) -> LimiterSettings | None:
-    """Return the limiter settings of our own tool; None if it has no limiter or the tools are other people's."""
-    settings = scenario.settings
-    if settings is None:
-        from sfusion_tools.sandbox.config import SandboxToolConfig
-
-        ours = [
-            entry.get("config") or {}
-            for entry in scenario.tools
-            if isinstance(entry, dict) and str(entry.get("class_name", "")).startswith("sfusion_tools.")
-        ]
-        if not ours:
-            return None
-        settings = SandboxToolConfig.model_validate({**ours[0], "sandbox_fusion_url": "http://127.0.0.1:8080"})
-    return settings.limits if settings.enable_global_rate_limit else None
 
 
 def run(

@@ -11,13 +11,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.ray_guardian import RayGuardian, guarded_processes
+from sfusion.harness.lab.worlds.replacing import replaced
 from sfusion_tools.errors import MissingExtra
 
 _REACH_SECONDS = 5.0
@@ -254,18 +255,10 @@ def _silence(_: Any) -> Callable[..., None]:
     return lambda *_, **__: None
 
 
-@contextmanager
-def _replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
+def _replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> AbstractContextManager[None]:
     """Replace a function of Ray's if it is there."""
     original = getattr(owner, name, None)
-    if original is None:
-        yield
-        return
-    setattr(owner, name, replacement(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return nullcontext() if original is None else replaced(owner, **{name: replacement(original)})
 
 
 def killed_nodes(scenario: Scenario) -> set[int]:

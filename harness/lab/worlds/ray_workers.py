@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +21,7 @@ from sfusion.harness.lab.worlds.ray_driver import SecondDriver
 from sfusion.harness.lab.worlds.ray_worker import WorkerSetup, create_worker, on_node, signal_process
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.workload import Workload
+from sfusion_tools.record import ENDINGS
 from sfusion_tools.wording import counted
 
 CLOSE_SECONDS = 15.0
@@ -131,9 +133,6 @@ class RayWorkers:
         self._recorder = recorder
         self._local = local
         self._workers: dict[str, RayWorker] = {}
-        self._calls: dict[str, str] = {}
-        self._rollouts: dict[str, str] = {}
-        self._seen: set[str] = set()
         self._connected: set[str] = set()
         self.closing = False
 
@@ -190,22 +189,6 @@ class RayWorkers:
 
     # -- what the journal reports about them --
 
-    def on_event(self, event: Event) -> None:
-        """Keep track of calls and rollouts under way."""
-        if event["source"] != "world":
-            return
-        if event["event"] == "rollout_started":
-            self._rollouts[event["rollout"]] = event["worker"]
-        elif event["event"] == "rollout_ended":
-            self._rollouts.pop(event["rollout"], None)
-        elif "call" not in event:
-            return
-        elif event["event"] == "called":
-            self._seen.add(event["call"])
-            self._calls[event["call"]] = event["worker"]
-        else:
-            self._calls.pop(event["call"], None)
-
     def on_connect(self, name: str) -> None:
         """A process has started."""
         self._connected.add(name)
@@ -224,20 +207,21 @@ class RayWorkers:
 
     def _record_death(self, worker: RayWorker) -> None:
         note = self._recorder.note
+        events = [one for one in self._recorder.journal.events if one["source"] == "world"]
         if not worker.killed:
             note("world", "log", level="error", text=f"{worker.name} died unexpectedly")
         note("world", "worker_died", worker=worker.name)
-        for call in _pop_all(self._calls, worker.name):
+        for call in _under_way(events, worker.name, "call", "called", ENDINGS):
             note("world", "lost", call=call, worker=worker.name)
-        for rollout in _pop_all(self._rollouts, worker.name):
+        for rollout in _under_way(events, worker.name, "rollout", "rollout_started", ("rollout_ended",)):
             note("world", "rollout_lost", rollout=rollout, worker=worker.name)
-        for call, called in worker.assigned.items():
-            if call not in self._seen:
-                note_never_made(self._recorder, called)
+        seen = {one["call"] for one in events if one["event"] == "called"}
+        for called in (called for call, called in worker.assigned.items() if call not in seen):
+            note_never_made(self._recorder, called)
 
 
-def _pop_all(under_way: dict[str, str], worker: str) -> list[str]:
-    found = [name for name, owner in under_way.items() if owner == worker]
-    for name in found:
-        del under_way[name]
-    return found
+def _under_way(events: list[Event], worker: str, key: str, begin: str, ends: Collection[str]) -> list[str]:
+    """Return which of a worker's calls or rollouts have begun and not ended."""
+    over = {one[key] for one in events if one["event"] in ends}
+    begun = (one[key] for one in events if one["event"] == begin and one["worker"] == worker)
+    return [name for name in begun if name not in over]

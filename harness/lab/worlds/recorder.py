@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sfusion.harness.lab.journal import SHOWN, Event, Journal
+from sfusion.harness.lab.worlds.replacing import diverted_logs
 
 SHORTEST_SECRET = 4
 """Characters of a secret that is searched for in texts."""
@@ -107,21 +108,6 @@ class LogHandler(logging.Handler):
         self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage(), **place)
 
 
-@contextmanager
-def recorded_logs(recorder: Recorder) -> Iterator[None]:
-    """Send the log lines of the code under test to the journal instead of the terminal."""
-    handler = LogHandler(recorder)
-    loggers = [logging.getLogger(name) for name in ("sfusion_tools", "sfusion.fakes")]
-    before = [(logger, logger.propagate, logger.level) for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
-        # What is recorded must not depend on the log level of the process.
-        logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for logger, propagate, level in before:
-            logger.removeHandler(handler)
-            logger.propagate = propagate
-            logger.setLevel(level)
+def recorded_logs(recorder: Recorder) -> AbstractContextManager[None]:
+    """Send the log lines of the code under test to the journal, whatever the log level of the process."""
+    return diverted_logs(LogHandler(recorder), "sfusion_tools", "sfusion.fakes", level=logging.WARNING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
@@ -12,26 +12,8 @@ from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.schedules import running_as
 
 
-class SandboxGroup(Protocol):
-    """The sandboxes of a run: fakes here, fakes on a node, or real ones behind proxies."""
-
-    async def start(self) -> list[str]:
-        """Start listening, without faults, and return the addresses."""
-
-    async def begin(self) -> None:
-        """Inject the scenario's faults from now on; their clocks start here."""
-
-    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
-        """Crash, restart or wedge all of them (target ``sandbox``) or one (``sandbox-2``)."""
-
-    async def settle(self) -> None:
-        """Return when the events of all answers that have reached a client are recorded."""
-
-    async def stop(self) -> None: ...
-
-
 class FakeSandboxes:
-    """The fakes of a scenario, in this event loop."""
+    """The sandboxes of a run: fakes in this event loop; subclasses have them elsewhere, or real ones behind proxies."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
         self._recorder = recorder
@@ -52,6 +34,7 @@ class FakeSandboxes:
         ]
 
     async def start(self) -> list[str]:
+        """Start listening, without faults, and return the addresses."""
         for number, sandbox in enumerate(self._all, 1):
             with running_as(f"sandbox-{number}"):
                 await sandbox.start()
@@ -59,12 +42,13 @@ class FakeSandboxes:
         return [sandbox.url for sandbox in self._all]
 
     async def begin(self) -> None:
+        """Inject the scenario's faults from now on; their clocks start here."""
         for sandbox, faults in zip(self._all, self._faults, strict=True):
             sandbox.server.expected_headers = self._headers
             sandbox.set_faults(faults)
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
-        # ``sandbox`` is all of them, ``sandbox-2`` the second.
+        """Crash, restart or wedge all of them (target ``sandbox``) or one (``sandbox-2``)."""
         places = range(len(self._all)) if target == "sandbox" else [int(target.removeprefix("sandbox-")) - 1]
         for place in places:
             with running_as(f"sandbox-{place + 1}"):
@@ -82,7 +66,7 @@ class FakeSandboxes:
         self._all[place].restart()
 
     async def settle(self) -> None:
-        """Do nothing: this loop hears of what follows from an answer after it has recorded the answer."""
+        """Return when the events of all answers that have reached a client are recorded; in this loop they are."""
 
     async def stop(self) -> None:
         """Stop all of them without waiting for requests under way."""

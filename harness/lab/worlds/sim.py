@@ -100,8 +100,13 @@ def run(
     """
     journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
+
+    async def play(bounds: RolloutLimits) -> None:
+        recorder = Recorder(journal, asyncio.get_running_loop().time)
+        await SimBackend(scenario, recorder).play(core, bounds, queue, on_sample)
+
     try:
-        run_virtually(_run(scenario, journal, core, bounds_of(scenario), queue, on_sample), queue)
+        run_virtually(play(bounds_of(scenario)), queue)
     except WorldError as error:
         note_stuck(journal, error)
     if queue is not None:
@@ -109,30 +114,8 @@ def run(
     return journal
 
 
-async def _run(
-    scenario: Scenario,
-    journal: Journal,
-    core: CoreFactory,
-    bounds: RolloutLimits,
-    queue: ScheduledQueue | None,
-    on_sample: OnSample | None,
-) -> None:
-    recorder = Recorder(journal, asyncio.get_running_loop().time)
-    with recorded_logs(recorder):
-        async with AsyncExitStack() as stack:
-            backend = SimBackend(scenario, recorder)
-            await backend.start(stack, core, bounds)
-            play = Play(scenario, backend, on_sample)
-            await play.run()
-            if queue is not None:
-                await asyncio.sleep(_MOMENT)
-            await play.wind_up()
-            if queue is not None:
-                queue.is_over = True
-
-
 class SimBackend(Backend):
-    """A cluster in one process; ``start`` makes limiter and workers."""
+    """A cluster in one process."""
 
     time_scale = 1.0
     sandbox_class = FakeSandboxes
@@ -144,7 +127,25 @@ class SimBackend(Backend):
         self.sandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
-    async def start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
+    async def play(
+        self,
+        core: CoreFactory,
+        bounds: RolloutLimits,
+        queue: ScheduledQueue | None = None,
+        on_sample: OnSample | None = None,
+    ) -> None:
+        with recorded_logs(self.recorder):
+            async with AsyncExitStack() as stack:
+                await self._start(stack, core, bounds)
+                play = Play(self._scenario, self, on_sample)
+                await play.run()
+                if queue is not None:
+                    await asyncio.sleep(_MOMENT)
+                await play.wind_up()
+                if queue is not None:
+                    queue.is_over = True
+
+    async def _start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
         scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()

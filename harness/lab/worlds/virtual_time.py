@@ -13,14 +13,15 @@ import heapq
 import itertools
 import selectors
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
 from sfusion.harness.errors import NoProgress, NothingLeft
 from sfusion.harness.lab.worlds.memory_network import MemoryNetwork, MemoryServer
+from sfusion.harness.lab.worlds.replacing import replaced
 from sfusion.harness.lab.worlds.schedules import ArrivalHandle, ScheduledQueue
 
 T = TypeVar("T")
@@ -231,36 +232,17 @@ def _let_aiohttp_see_virtual_time() -> None:
     connector.monotonic = monotonic  # type: ignore[attr-defined] # its import, not its interface
 
 
-@contextmanager
-def _tasks_begin_in_turn() -> Iterator[None]:
-    asyncio.Task = _TaskInTurn  # type: ignore[misc, assignment]
-    try:
-        yield
-    finally:
-        asyncio.Task = _Task  # type: ignore[misc]
-
-
-@contextmanager
-def _sleeping_blocks() -> Iterator[None]:
-    """Let ``time.sleep`` inside the loop do what it does in real time: time passes, and nothing else happens."""
-    real = time.sleep
-
-    def sleep(seconds: Any) -> None:
-        loop = _running_loop()
-        if loop is None:
-            real(seconds)
-        else:
-            loop.pass_time(seconds)
-
-    time.sleep = sleep
-    try:
-        yield
-    finally:
-        time.sleep = real
+def _sleep(real: Callable[[float], None], seconds: float) -> None:
+    """Do inside the loop what ``time.sleep`` does in real time: time passes, and nothing else happens."""
+    loop = _running_loop()
+    if loop is None:
+        real(seconds)
+    else:
+        loop.pass_time(seconds)
 
 
 def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
     """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO without ``queue``."""
     runner = asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue))
-    with runner, _sleeping_blocks(), _tasks_begin_in_turn():
+    with runner, replaced(time, sleep=partial(_sleep, time.sleep)), replaced(asyncio, Task=_TaskInTurn):
         return runner.run(main)

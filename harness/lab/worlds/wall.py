@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import AsyncExitStack
 
 from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.fast_clock import fast_clock
-from sfusion.harness.lab.worlds.play import Play, note_stuck
-from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
+from sfusion.harness.lab.worlds.play import note_stuck
+from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.sim import SimBackend
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
@@ -94,11 +93,4 @@ def run(scenario: Scenario, *, speed: float = SPEED) -> Journal:
 
 async def _run(scenario: Scenario, journal: _Journal, bounds: RolloutLimits) -> None:
     journal.home = asyncio.get_running_loop(), threading.get_ident()
-    recorder = Recorder(journal, time.monotonic)
-    with recorded_logs(recorder):
-        async with AsyncExitStack() as stack:
-            backend = _WallBackend(scenario, recorder)
-            await backend.start(stack, LimiterCore, bounds)
-            play = Play(scenario, backend)
-            await play.run()
-            await play.wind_up()
+    await _WallBackend(scenario, Recorder(journal, time.monotonic)).play(LimiterCore, bounds)

@@ -140,18 +140,8 @@ class Worker:
             if self.model is None:
                 assert scenario.rollouts is not None
                 self.model = ScriptedModel(scenario.rollouts, scenario.seed, self._tools[0].name, self._recorder.note)
-            self._side = Rollouts(
-                self.model,
-                self._tools[0],
-                self.name,
-                seed=scenario.seed,
-                limits=self._bounds,
-                note=self._recorder.note,
-                timeout=scenario.default_timeout,
-                allowed=self._allowed,
-                asked=scenario.asked,
-                is_alive=lambda: self.alive,
-            )
+            side = scenario, self.model, self._tools[0], self._bounds, self._recorder.note, self.name
+            self._side = Rollouts(*side, allowed=self._allowed, is_alive=lambda: self.alive)
         request = self._side.request(name)
         await self._side.run(request)
         return request.state.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,9 +38,6 @@ _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 Note = Callable[..., None]
 Allowed = Callable[[PreparedCall | None, Any], float | None]
 """Returns the seconds that the tool allows for a call with these arguments."""
-
-Asked = Callable[[Any], dict[str, Any] | None]
-"""Returns what a call with these arguments asks for, as the journal has it."""
 
 
 def names(count: int) -> list[str]:
@@ -135,13 +132,8 @@ class WatchedTool:
     """Wraps a tool and records its calls with their ids."""
 
     tool: Any
-    worker: str
     script: Model
-    note: Note
-    default_timeout: float
-    allowed: Allowed
-    asked: Asked
-    is_alive: Callable[[], bool]
+    of: Rollouts
     longest: int = 0
     """Length of the longest tool message."""
     _unmarked: int = 0
@@ -156,26 +148,26 @@ class WatchedTool:
         if mark is None:
             self._unmarked += 1
         call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"
-        prepared = self.script.by_call(call)
-        intent = prepared.intent(self.default_timeout) if prepared is not None else {"kind": "real"}
-        facts = {"call": call, "worker": self.worker}
-        asked = self.asked(parameters)
+        prepared, scenario, note = self.script.by_call(call), self.of.scenario, self.of.note
+        intent = prepared.intent(scenario.default_timeout) if prepared is not None else {"kind": "real"}
+        facts = {"call": call, "worker": self.of.worker}
+        asked = scenario.asked(parameters)
         more = {"asked": asked} if asked else {}
-        self.note("world", "called", **facts, intent=intent, allowed=self.allowed(prepared, parameters), **more)
+        note("world", "called", **facts, intent=intent, allowed=self.of.allowed(prepared, parameters), **more)
         try:
             answer = await self.tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
-            self.note("world", "cancelled" if self.is_alive() else "lost", **facts)
+            note("world", "cancelled" if self.of.is_alive() else "lost", **facts)
             raise
         except (Exception, GuardTripped) as error:
-            self.note("world", "returned", **facts, **raised_facts(error))
+            note("world", "returned", **facts, **raised_facts(error))
             raise
         returned = read_result(answer, None if prepared is None else prepared.truth)
         self.longest = max(self.longest, returned["chars"])
-        if self.is_alive():
-            self.note("world", "returned", **facts, **returned)
+        if self.of.is_alive():
+            note("world", "returned", **facts, **returned)
         else:
-            self.note("world", "lost", **facts)
+            note("world", "lost", **facts)
         return answer
 
 
@@ -183,30 +175,26 @@ class WatchedTool:
 class Rollouts:
     """The trajectories of one worker's tool."""
 
+    scenario: Scenario
     model: Model
     own_tool: Any
-    worker: str
-    seed: int
     limits: RolloutLimits
     note: Note
-    timeout: float
+    worker: str = ""
     allowed: Allowed = lambda prepared, arguments: None
-    asked: Asked = lambda arguments: None
     is_alive: Callable[[], bool] = lambda: True
 
     def __post_init__(self) -> None:
         model = self.model
         self._strikes: dict[str, int] = {}
-        self.tool = WatchedTool(
-            self.own_tool, self.worker, model, self.note, self.timeout, self.allowed, self.asked, self.is_alive
-        )
+        self.tool = WatchedTool(self.own_tool, model, self)
         self._engine = FakeSGLang(
             model,
             format=model.format,
             latency=Latency(first_token=model.think),
             stream_interval=model.steps_per_turn,
             faults=model.faults,
-            seed=self.seed,
+            seed=self.scenario.seed,
         )
         # The driver needs only verl's interface, which WatchedTool has.
         self._driver = RolloutDriver(self._engine, [self.tool], format_parser(model.format))  # type: ignore[list-item]
@@ -269,36 +257,29 @@ def bounds_of(scenario: Scenario, *, virtually: bool = True) -> RolloutLimits:
     given = part.limits.model_dump(exclude_none=True)
     side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
     if texts := {name: value for name, value in given.items() if isinstance(value, str)}:
+        # Without faults, so that the trajectory ends by itself.
+        sound = scenario.model_copy(update={"rollouts": part.model_copy(update={"faults": []})})
         sandbox = FakeSandbox(executor=scenario.sandbox.executor)
-        if virtually:
-            needs = run_virtually(_measure_with(sandbox, scenario, part))
-        else:
-            with sandbox:
-                needs = asyncio.run(_measure(sandbox.url, scenario, part))
+        with nullcontext() if virtually else sandbox:  # a tool may block its event loop
+            measured = _measure(sandbox, sound, here=virtually)
+            needs = run_virtually(measured) if virtually else asyncio.run(measured)
         more = {"fits-1": -1, "fits": 0, "fits+1": 1}
         given |= {name: max(1, needs[name] + more[value]) for name, value in texts.items()}
     return RolloutLimits(**given, tool_response_truncate_side=side)
 
 
-async def _measure_with(sandbox: FakeSandbox, scenario: Scenario, part: RolloutPart) -> dict[str, int]:
-    async with sandbox:
-        return await _measure(sandbox.url, scenario, part)
-
-
-async def _measure(url: str, scenario: Scenario, part: RolloutPart) -> dict[str, int]:
-    """Return what the first trajectory needs without limits."""
-    tool = make_tools(scenario, [url], limiter=lambda: None, on_event=_ignore)[0]
-    # Without faults, so that the trajectory ends by itself.
-    sound = part.model_copy(update={"faults": []})
-    model = ScriptedModel(sound, scenario.seed, tool.name, _ignore)
-    rollouts = Rollouts(
-        model, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
-    )
-    request = rollouts.request(names(1)[0])
-    await rollouts.run(request)
-    close = getattr(tool, "aclose", None)
-    if close is not None:
-        await close()
+async def _measure(sandbox: FakeSandbox, scenario: Scenario, *, here: bool) -> dict[str, int]:
+    """Return what the first trajectory needs without limits; ``here``: this loop serves the sandbox."""
+    async with sandbox if here else nullcontext():
+        tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
+        assert scenario.rollouts is not None
+        model = ScriptedModel(scenario.rollouts, scenario.seed, tool.name, _ignore)
+        rollouts = Rollouts(scenario, model, tool, RolloutLimits(), _ignore)
+        request = rollouts.request(names(1)[0])
+        await rollouts.run(request)
+        close = getattr(tool, "aclose", None)
+        if close is not None:
+            await close()
     return {
         "max_prompt_len": len(request.prompt_ids),
         "max_response_len": len(request.response_ids),

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from sfusion.harness.real.doctor.context import CheckContext, proxy_of_requests
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
+from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer, send
 from sfusion.harness.real.doctor.settings import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
@@ -91,7 +91,7 @@ async def check_route(context: CheckContext) -> Finding | None:
             change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
         )
     body = Program("print(1)", timeout=5.0, memory_limit_mb=-1).body()
-    answer = await context.http.send(settings.url.strip(), body, within=context.plan.patience, proxy=context.proxy)
+    answer = await context.send(settings.url.strip(), body)
     if isinstance(answer, HttpAnswer):
         if read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
             return None
@@ -127,9 +127,8 @@ async def check_proxies(context: CheckContext) -> Finding | None:
 
 
 async def _check_through(context: CheckContext, proxy: str) -> Finding | None:
-    url = context.settings.at("v1/ping")
-    through = await context.http.send(url, within=context.plan.patience, proxy=proxy)
-    direct = await context.http.send(url, within=context.plan.connect)
+    through = await context.get("v1/ping")
+    direct = await send(context.http, context.settings.at("v1/ping"), within=context.plan.connect)
     caught = f"calls to {context.settings.host} go through the proxy {redact(proxy)} of the environment"
     if _is_pong(through):
         make = hurts if _is_pong(direct) else note

@@ -26,22 +26,13 @@ from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
 from sfusion.harness.commandline.options import SANDBOX, WRITTEN, Json
-from sfusion.harness.real.doctor import (
-    CHECKS,
-    Examination,
-    Plan,
-    Point,
-    SandboxSettings,
-    examine,
-    settings_of_tools,
-    settings_of_url,
-)
-from sfusion.harness.real.doctor.knee import FittedModel, model_file
+from sfusion.harness.real.doctor.examination import CHECKS, Examination, examine
+from sfusion.harness.real.doctor.knee import model_file
 from sfusion.harness.real.doctor.report import DoctorReporter, examinations_as_json, exit_code
+from sfusion.harness.real.doctor.settings import Plan, SandboxSettings, settings_of_tools, settings_of_url
 from sfusion.harness.real.targets import open_targets, read_target
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_file
-from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import decoded, read_bounded
 from sfusion_tools.errors import InputError, near
 from sfusion_tools.sandbox import LANGUAGES
@@ -113,21 +104,11 @@ def doctor(options: DoctorOptions) -> int:
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
     write_answer(options.json, examinations_as_json(done))
-    if model_out is not None and not write_model(model_out, done[0]):
-        fail(f"{model_out} was not written: the sweep measured nothing that a model could be made of", 3)
+    if model_out is not None:
+        if "server_model" not in done[0].measured:
+            fail(f"{model_out} was not written: the sweep measured nothing that a model could be made of", 3)
+        write_file(model_out, model_file(done[0].measured, done[0].settings.label))
     return exit_code(done)
-
-
-def write_model(file: Path, one: Examination) -> bool:
-    """Write the server model that an examination measured; return False if it measured none."""
-    found = one.measured.get("server_model")
-    if found is None:
-        return False
-    points = [Point(**point) for point in one.measured["sweep"]]
-    fitted = FittedModel(found["model"], tuple(found["reasons"]))
-    text = model_file(fitted, points, label=one.settings.label, programs=found["programs"], version=__version__)
-    write_file(file, text)
-    return True
 
 
 async def _examine_all(sandboxes: list[SandboxSettings], plan: Plan, shown: DoctorReporter) -> list[Examination]:

@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined] # not in typeshed
 
+import aiohttp
+
 from sfusion.harness.errors import NotExamined, Vanished
-from sfusion.harness.real.doctor.http import HttpAnswer, HttpClient, NoAnswer
-from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.settings import Client, SandboxSettings
+from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer, send
+from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
 from sfusion_tools.sandbox.endpoints import SHORTEST_PASSWORD, is_usable, proxy_for, proxy_variable
@@ -68,7 +69,7 @@ class CheckContext:
 
     settings: SandboxSettings
     plan: Plan
-    http: HttpClient
+    http: aiohttp.ClientSession
     environ: Mapping[str, str]
     root: Path
     announce: Callable[[str], None]
@@ -99,12 +100,14 @@ class CheckContext:
         return proxy if proxy is not None and is_usable(proxy) else None
 
     async def get(self, route: str) -> HttpAnswer | NoAnswer:
-        return await self.http.send(self.settings.at(route), within=self.plan.patience, proxy=self.proxy)
+        return await self.send(self.settings.at(route))
 
     async def post(self, program: Program) -> HttpAnswer | NoAnswer:
         """Post a program to /run_code once and return the answer uninterpreted."""
-        url = self.settings.at("run_code")
-        return await self.http.send(url, program.body(), within=self.plan.patience, proxy=self.proxy)
+        return await self.send(self.settings.at("run_code"), program.body())
+
+    async def send(self, url: str, body: bytes | None = None) -> HttpAnswer | NoAnswer:
+        return await send(self.http, url, body, within=self.plan.patience, proxy=self.proxy)
 
     async def run(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from sfusion.harness.errors import NotExamined
@@ -14,6 +15,7 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import excerpt, read_answer
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.retry import retry_after
 
 _FAILS = "every call fails the same way; the model reads an error text each time and learns from it"
 
@@ -294,7 +296,8 @@ async def _hello_answer(context: CheckContext) -> HttpAnswer | NoAnswer:
         if not failure or turn == TRIES:
             break
         failures.append(failure)
-        await asyncio.sleep(min(plan.patience, max(plan.pause * turn, _retry_after(answer))))
+        asked = retry_after(answer.headers, time.time()) if isinstance(answer, HttpAnswer) else None
+        await asyncio.sleep(min(plan.patience, max(plan.pause * turn, asked or 0.0)))
     if not failure:
         # They did not last, so they are no verdict on this check; the stability check reports them.
         context.programs += len(failures)
@@ -307,13 +310,6 @@ def _transient_failure(answer: HttpAnswer | NoAnswer) -> str:
     if isinstance(answer, NoAnswer):
         return "" if answer.why == "timeout" else "no answer"
     return f"status {answer.status}" if answer.status == 429 or answer.status >= 500 else ""
-
-
-def _retry_after(answer: HttpAnswer | NoAnswer) -> float:
-    try:
-        return float(answer.headers.get("Retry-After", 0)) if isinstance(answer, HttpAnswer) else 0.0
-    except ValueError:
-        return 0.0  # a date
 
 
 def _check_dead_ping(context: CheckContext) -> Finding | None:

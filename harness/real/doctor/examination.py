@@ -15,12 +15,10 @@ from sfusion.harness.real.doctor.context import CheckContext, secrets_of_proxies
 from sfusion.harness.real.doctor.endpoint import check_connection, check_ping, check_run_code
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
 from sfusion.harness.real.doctor.http import open_http
-from sfusion.harness.real.doctor.image import check_leaks, detect_fake, detect_version
-from sfusion.harness.real.doctor.languages import check_languages, check_packages
+from sfusion.harness.real.doctor.image import check_languages, check_leaks, check_packages, detect_fake, detect_version
 from sfusion.harness.real.doctor.limits import check_default_timeout, check_memory_limit, check_run_timeout
 from sfusion.harness.real.doctor.output import check_long_output, check_non_utf8_output, check_stdin_race
-from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.settings import SandboxSettings
+from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
 from sfusion.harness.real.doctor.throughput import check_throughput
 from sfusion_tools.sandbox.endpoints import hide as hide_secrets
 

@@ -7,12 +7,12 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
 from sfusion_tools._version import __version__
@@ -44,45 +44,35 @@ class NoAnswer:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class HttpClient:
-    """Sends single requests with a deadline each, by the same route as the sandbox's own client."""
-
-    session: aiohttp.ClientSession
-    headers: Mapping[str, str]
-
-    async def send(
-        self, url: str, body: bytes | None = None, *, within: float, proxy: str | None = None
-    ) -> HttpAnswer | NoAnswer:
-        """POST a JSON body, or GET if there is none, without following redirects."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        method, kind = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/json"})
-        headers = {**self.headers, **kind}
-        try:
-            async with (
-                asyncio.timeout(within),
-                self.session.request(
-                    method, URL(url), data=body, headers=headers, proxy=proxy, allow_redirects=False
-                ) as answer,
-            ):
-                content = await _read(answer)
-                return HttpAnswer(answer.status, answer.headers, content, loop.time() - began)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            why = next(why for kinds, why in _WHYS if isinstance(error, kinds))
-            return NoAnswer(why, _reason(error), loop.time() - began)
+async def send(
+    session: aiohttp.ClientSession, url: str, body: bytes | None = None, *, within: float, proxy: str | None = None
+) -> HttpAnswer | NoAnswer:
+    """POST a JSON body, or GET if there is none, as the sandbox's own client does; redirects are not followed."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    method, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/json"})
+    try:
+        async with (
+            asyncio.timeout(within),
+            session.request(method, URL(url), data=body, headers=headers, proxy=proxy, allow_redirects=False) as answer,
+        ):
+            content = await _read(answer)
+            return HttpAnswer(answer.status, answer.headers, content, loop.time() - began)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        why = next(why for kinds, why in _WHYS if isinstance(error, kinds))
+        return NoAnswer(why, _reason(error), loop.time() - began)
 
 
-@asynccontextmanager
-async def open_http(headers: Mapping[str, str], connect: float) -> AsyncIterator[HttpClient]:
+def open_http(headers: Mapping[str, str], connect: float) -> aiohttp.ClientSession:
     """``connect`` is how many seconds connecting may take."""
-    async with aiohttp.ClientSession(
+    sent = CIMultiDict({"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"})
+    sent.update(headers)
+    return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
-        headers={"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"},
+        headers=sent,
         cookie_jar=aiohttp.DummyCookieJar(),
-    ) as session:
-        yield HttpClient(session, headers)
+    )
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:

@@ -1,16 +1,20 @@
-"""Which version of Sandbox Fusion it behaves like, is it one of our fakes, and what does a call leave for the next?"""
+"""What the server is and has: its version, languages and packages, is it a fake, and what does a call leave behind?"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
 from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext
-from sfusion.harness.real.doctor.finding import Finding, hurts, note
+from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.real.doctor.http import HttpAnswer
+from sfusion.harness.real.doctor.settings import LANGUAGES, PACKAGES
+from sfusion.harness.real.probes.suite import bundled_probes
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.wording import counted
 
 
@@ -117,4 +121,82 @@ async def check_leaks(context: CheckContext) -> Finding | None:
         "same task, and leftover processes slow down later calls",
         change="nothing in the config: every Sandbox Fusion server runs all calls in one container; let programs "
         "write to their work directory, and restart the container regularly",
+    )
+
+
+_FINDS = """import importlib.util, json
+missing = []
+for name in {names!r}:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        missing.append(name)
+print(json.dumps(missing))"""
+
+
+async def check_languages(context: CheckContext) -> list[Finding | None]:
+    """Are the languages installed that the config or ``--languages`` asks for, or else the usual ones?"""
+    asked = context.plan.languages
+    settings = context.settings
+    must = list(dict.fromkeys([settings.default_language, *settings.languages, *(asked or ())]))
+    tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
+    sent = [one.request.body for one in reversed(bundled_probes()) if one.group == "languages" and one.request]
+    programs = {body["language"]: body["code"] for body in sent} | {"scala": "object Main extends App { println(1) }"}
+    results = await asyncio.gather(
+        *(context.run(f"language-{one}", programs.get(one, "1"), language=one, memory_limit_mb=-1) for one in tried)
+    )
+    lacking = {name: _why(result) for name, result in zip(tried, results, strict=True) if _is_lacking(result)}
+    context.measured["languages"] = [name for name in tried if name not in lacking]
+    needed = [name for name in must if name in lacking]
+    others = [name for name in lacking if name not in needed]
+    broken = breaks(
+        "missing-language",
+        seen="; ".join(f"{name}: {lacking[name]}" for name in needed),
+        training="every call in that language fails, whatever the model writes",
+        change="use an image that includes it, or change default_language",
+    )
+    missing = note(
+        "languages",
+        seen=f"missing: {', '.join(others)}; available: {', '.join(context.measured['languages'])}",
+        training="only programs in those languages fail",
+        change="nothing, unless the tool offers them to the model (--languages a,b makes languages required)",
+    )
+    return [broken if needed else None, missing if others else None]
+
+
+def _is_lacking(result: CallResult) -> bool:
+    # The tool cannot tell a missing interpreter from a program that exits with 127; our own programs never do.
+    return result.outcome in (Outcome.SANDBOX_ERROR, Outcome.BAD_RESPONSE) or result.return_code == 127
+
+
+def _why(result: CallResult) -> str:
+    return (result.message or result.stderr.strip().rpartition("\n")[2] or result.outcome.value)[-160:]
+
+
+async def check_packages(context: CheckContext) -> Finding | None:
+    asked = context.plan.packages
+    names = list(dict.fromkeys(PACKAGES if asked is None else asked))
+    if not names:
+        return None
+    result = await context.run("packages", _FINDS.format(names=names))
+    try:
+        missing = parse_json(result.stdout, "stdout") if result.outcome is Outcome.OK else None
+    except ValueError:
+        missing = None
+    if not isinstance(missing, list):
+        raise NotExamined(f"the program that looks for packages ended as {result.outcome.value}: {_why(result)}")
+    there = [name for name in names if name not in missing]
+    context.measured["packages"] = there
+    if not missing:
+        return None
+    make = hurts if asked is None else breaks
+    return make(
+        "missing-packages",
+        seen=f"cannot be imported: {', '.join(map(str, missing))}"
+        + (f"; available: {', '.join(there)}" if there else ""),
+        training="programs that import them fail with ModuleNotFoundError; the model learns to avoid them, or is "
+        "scored as wrong where it was right",
+        change="install them in the sandbox's Python runtime, or list the available ones in the model's prompt",
     )

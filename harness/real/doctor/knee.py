@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import yaml
+
+from sfusion_tools._version import __version__
 
 ENOUGH = 0.85
 """Share of the best throughput that counts as reaching it: measurements of one second are no more precise."""
@@ -97,21 +99,6 @@ More than that is the way to the server, and then the number of workers explains
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
-    """How requests were turned away."""
-
-    status: int
-    retry_after: str | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        try:
-            return float(self.retry_after) if self.retry_after is not None else None
-        except ValueError:  # a date
-            return None
-
-
-@dataclass(frozen=True, slots=True)
 class FittedModel:
     """A ``sandbox.model`` and where its numbers come from."""
 
@@ -119,10 +106,12 @@ class FittedModel:
     reasons: tuple[str, ...]
 
 
-def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusals | None = None) -> FittedModel | None:
+def fit_model(
+    points: Sequence[Point], *, sleeps: float | None, status: int | None = None, retry_after: float | None = None
+) -> FittedModel | None:
     """Return the model for the points of a sweep; None if not even one program at a time worked.
 
-    ``sleeps`` is how long its programs slept; None if they computed.
+    ``sleeps`` is how long its programs slept; None if they computed. Refused requests got this ``status``.
     """
     knee = find_knee(points)
     if knee is None:
@@ -134,8 +123,8 @@ def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusal
     if knee.shape == "rising":
         text = f"throughput still rises at {levels[-1].concurrency} programs at a time, so no limit was found"
         return FittedModel({"kind": "unbounded"}, (took, text))
-    if knee.shape == "throttled" and refusal is not None:
-        return _refusing(levels, busy, refusal, took)
+    if knee.shape == "throttled" and status is not None:
+        return _refusing(levels, busy, status, retry_after, took)
     beyond = {
         "collapse": "above it throughput falls, which no model does: do not trust a sweep far above it",
         "failing": "above it requests fail, which no model does: do not trust a sweep far above it",
@@ -155,27 +144,28 @@ def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusal
     return FittedModel({"kind": "queue", "workers": _workers(busy)}, (took, text))
 
 
-def _refusing(levels: Sequence[Point], busy: float, refusal: Refusals, took: str) -> FittedModel:
+def _refusing(levels: Sequence[Point], busy: float, status: int, retry_after: float | None, took: str) -> FittedModel:
     place = next(place for place, point in enumerate(levels) if not point.works)
     refused, before = levels[place], levels[place - 1]
     share = refused.throttled / refused.requests if refused.requests else 0.0
     admitted = max(before.concurrency, min(refused.concurrency - 1, round(refused.concurrency * (1 - share))))
     text = (
-        f"at {refused.concurrency} programs at a time {share:.0%} of the requests get {refusal.status}, at "
+        f"at {refused.concurrency} programs at a time {share:.0%} of the requests get {status}, at "
         f"{before.concurrency} none: about {admitted} are admitted"
     )
-    wait = {} if refusal.seconds is None else {"retry_after": refusal.seconds}
-    if refusal.status == 429:
+    wait = {} if retry_after is None else {"retry_after": retry_after}
+    if status == 429:
         return FittedModel({"kind": "quota", "in_flight": admitted, **wait}, (took, text))
     workers = min(admitted, _workers(busy))
-    model = {"kind": "queue", "workers": workers, "waiting": admitted - workers, "status": refusal.status, **wait}
+    model = {"kind": "queue", "workers": workers, "waiting": admitted - workers, "status": status, **wait}
     return FittedModel(model, (took, text, f"{busy:.3g} of them work at once, the others wait"))
 
 
-def model_file(fitted: FittedModel, points: Sequence[Point], *, label: str, programs: str, version: str) -> str:
-    """Return the model as a commented part of a scenario file, for ``extends`` and ``sfusion sweep --model``."""
+def model_file(measured: Mapping[str, Any], label: str) -> str:
+    """Return the model that was measured as a commented part of a scenario file, for ``sfusion sweep --model``."""
+    found, points = measured["server_model"], [Point(**point) for point in measured["sweep"]]
     lines = [
-        f"# What sfusion doctor {version} measured at {label}, with {programs}.",
+        f"# What sfusion doctor {__version__} measured at {label}, with {found['programs']}.",
         "# Use it with `sfusion sweep SCENARIO --model THIS_FILE`, or begin a scenario with `extends: THIS_FILE`.",
         "#",
         "# at a time  per second  median duration  refused",
@@ -184,9 +174,9 @@ def model_file(fitted: FittedModel, points: Sequence[Point], *, label: str, prog
             for point in points
         ),
         "#",
-        *(f"# {reason[:1].upper()}{reason[1:]}." for reason in fitted.reasons),
+        *(f"# {reason[:1].upper()}{reason[1:]}." for reason in found["reasons"]),
     ]
-    body = yaml.safe_dump({"sandbox": {"model": fitted.model}}, sort_keys=False)
+    body = yaml.safe_dump({"sandbox": {"model": found["model"]}}, sort_keys=False)
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n" + body
 
 

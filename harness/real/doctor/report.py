@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import TextIO
 
 from sfusion.harness.real.doctor.examination import Check, Examination, Observer
 from sfusion.harness.real.doctor.finding import Finding, Severity
@@ -29,21 +29,20 @@ def examinations_as_json(examinations: Sequence[Examination]) -> str:
     document = {
         "sfusion": __version__,
         "exit_code": exit_code(examinations),
-        "sandboxes": [_document(one) for one in examinations],
+        "sandboxes": [
+            {
+                "url": one.settings.label,
+                "from": one.settings.source or None,
+                "reached": one.reached,
+                "findings": [asdict(finding) for finding in ranked(one.findings)],
+                "examined": one.examined,
+                "not_examined": [{"check": check, "why": why} for check, why in one.not_examined],
+                "measured": one.measured,
+            }
+            for one in examinations
+        ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _document(one: Examination) -> dict[str, Any]:
-    return {
-        "url": one.settings.label,
-        "from": one.settings.source or None,
-        "reached": one.reached,
-        "findings": [asdict(finding) for finding in ranked(one.findings)],
-        "examined": one.examined,
-        "not_examined": [{"check": check, "why": why} for check, why in one.not_examined],
-        "measured": one.measured,
-    }
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -11,12 +12,12 @@ from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext, marked
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
-from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, Refusals, find_knee, fit_model
-from sfusion.harness.real.doctor.plan import Plan
-from sfusion.harness.real.doctor.settings import Client
+from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, find_knee, fit_model
+from sfusion.harness.real.doctor.settings import Client, Plan
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.retry import retry_after
 
 ROUNDS = 2
 """Programs that each concurrent worker sends, one after the other."""
@@ -38,7 +39,7 @@ class Sweep:
     points: list[Point] = field(default_factory=list)
     throttled_at: int | None = None
     statuses: set[int] = field(default_factory=set)
-    retry_after: str | None = None
+    retry_after: float | None = None
 
     def add(self, level: int, answers: Sequence[HttpAnswer | NoAnswer], seconds: float) -> Point:
         """Add the answers to all programs of a level, which took this long."""
@@ -47,7 +48,8 @@ class Sweep:
         ran = [one.seconds for one in came if one.status not in _THROTTLED and _is_ok(one)]
         if refused and self.throttled_at is None:
             self.throttled_at = level
-            self.retry_after = next((value for one in refused if (value := one.headers.get("Retry-After"))), None)
+            asked = (retry_after(one.headers, time.time()) for one in refused)
+            self.retry_after = next((seconds for seconds in asked if seconds is not None), None)
         self.statuses |= {one.status for one in refused}
         failed = len(answers) - len(ran) - len(refused)
         latency = median(ran) if ran else 0.0
@@ -82,8 +84,9 @@ async def check_throughput(context: CheckContext) -> list[Finding | None]:
         if knee is None or sweep.throttled_at is not None or len(sweeps) == MOST_SWEEPS or is_stable(knees):
             break
     context.measured["sweep"] = [asdict(point) for point in points]
-    refusal = Refusals(min(sweep.statuses), sweep.retry_after) if sweep.statuses else None
-    fitted = fit_model(points, sleeps=plan.sweep_sleep if plan.program is None else None, refusal=refusal)
+    sleeps = plan.sweep_sleep if plan.program is None else None
+    status = min(sweep.statuses, default=None)
+    fitted = fit_model(points, sleeps=sleeps, status=status, retry_after=sweep.retry_after)
     if fitted is not None:
         context.measured["server_model"] = asdict(fitted) | {"programs": _what(plan)}
     if knee is not None:
@@ -148,7 +151,7 @@ def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) ->
     if level is None:
         return None
     statuses = " and ".join(map(str, sorted(sweep.statuses)))
-    wait = f"with Retry-After {sweep.retry_after}" if sweep.retry_after else "without Retry-After"
+    wait = "without Retry-After" if sweep.retry_after is None else f"with Retry-After {sweep.retry_after:g}"
     limit = context.settings.rate_limit
     seen = f"with {level} programs at a time, requests get {statuses} {wait}"
     change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -29,20 +30,22 @@ from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
 from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, Summary, read_headers
-from sfusion.harness.real.drift import (
+from sfusion.harness.errors import Unreachable
+from sfusion.harness.real.drift.judging import (
     ServerAnswers,
-    as_json,
-    as_markdown,
     compare_answers,
     fake_answers,
     live_answers,
-    print_report,
     profile_of,
     read_acceptances,
     recorded_answers,
 )
-from sfusion.harness.real.probes import Probe, Server, Unreachable, chosen, read_probes, read_recording, suite_with
-from sfusion.harness.real.probes.sending import ask, scrubber_for, write_recording
+from sfusion.harness.real.drift.reporting import as_json, as_markdown, print_report
+from sfusion.harness.real.probes.cassette import read_recording, recording_lines
+from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.raw_http import Server
+from sfusion.harness.real.probes.sending import Sender, scrubber_for
+from sfusion.harness.real.probes.suite import chosen, read_probes, suite_with
 from sfusion.harness.real.targets import FakeTarget, open_targets, read_target
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_new_file
@@ -166,16 +169,14 @@ def _record(options: DriftOptions, real: str, out: Path, probes: Sequence[Probe]
             server = Server.at(sandbox.url, headers)
             sent = [probe for probe in probes if server.can_send(probe)]
             with probe_progress("recording", len(sent)) as advance:
-                asking = ask(
-                    sandbox.url, sent, shown=str(target), headers=headers, timeout=options.timeout, on_answer=advance
-                )
-                answers = asyncio.run(asking)
+                answers = asyncio.run(Sender(server, str(target), options.timeout).ask(sent, advance))
             scrubber = scrubber_for(sandbox.url, headers, sent)
     except Unreachable as error:
         fail(f"{error}; nothing was written", error.exit_code)
     except KeyboardInterrupt:
         fail("interrupted; nothing was written", 130)
-    write_recording(out, sent, answers, target=str(target), scrubber=scrubber)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    write_file(out, recording_lines(sent, answers, target=str(target), recorded_at=now, scrubber=scrubber))
     typer.echo(f"{out}: {counted(len(sent), 'answer')} of {target}")
     if raw := len(probes) - len(sent):
         typer.echo(f"left out {counted(raw, 'raw-byte probe')}, which cannot carry your header, prefix or key")

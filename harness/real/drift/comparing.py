@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sfusion.harness.real.probes import Probe
+from sfusion.harness.real.probes.model import Probe
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from sfusion.harness.real.probes.scrubbing import mask
 from sfusion.harness.terminal import printable

@@ -28,7 +28,6 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Recording:
-    meta: Mapping[str, Any] = field(default_factory=dict)
     answers: Mapping[str, ProbeAnswer] = field(default_factory=dict)
     """By probe id."""
     requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -112,7 +111,6 @@ def read_response(record: Mapping[str, Any]) -> ProbeAnswer:
 
 def read_recording(path: Path) -> Recording:
     """Read a recording; raises BadProbes with file and line."""
-    meta: Mapping[str, Any] = {}
     answers: dict[str, ProbeAnswer] = {}
     requests: dict[str, Mapping[str, Any]] = {}
     try:
@@ -123,7 +121,6 @@ def read_recording(path: Path) -> Recording:
         try:
             record = parse_json(line, "this line")
             if "cassette" in record:
-                meta = dict(record["cassette"])
                 continue
             name = f"{record['group']}/{record['id']}"
             answers[name] = read_response(record["response"])
@@ -139,4 +136,4 @@ def read_recording(path: Path) -> Recording:
             ) from None
     if not answers:
         raise BadProbes([f"{path}:1: the recording holds no answers"])
-    return Recording(meta, answers, requests)
+    return Recording(answers, requests)

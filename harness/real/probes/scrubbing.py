@@ -186,13 +186,8 @@ class Scrubber:
                 secrets.append(value)
         if parts.path.strip("/"):
             known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects contain
-        for path in paths:
-            if len(path) > SHORTEST:
-                known[path] = "<PATH>"
-        for user in users:
-            known[user] = "<USER>"
-        for host in (parts.hostname or "", *hosts):
-            known[host] = "<HOST>"
+        known |= dict.fromkeys((path for path in paths if len(path) > SHORTEST), "<PATH>")
+        known |= dict.fromkeys(users, "<USER>") | dict.fromkeys((parts.hostname or "", *hosts), "<HOST>")
         for secret in secrets:
             known |= dict.fromkeys(_encodings(secret), "<SECRET>")
         kept = {text: mark for text, mark in known.items() if len(text) >= SHORTEST and text.lower() not in _HARMLESS}

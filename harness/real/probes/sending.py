@@ -8,12 +8,9 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import Unreachable
-from sfusion.harness.real.probes.cassette import recording_lines
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
 from sfusion.harness.real.probes.scrubbing import Scrubber, secrets_of
@@ -91,6 +88,11 @@ class Sender:
                 await one(number)
         return [answers[number] for number in range(total)]
 
+    async def ask(self, probes: Sequence[Probe], on_answer: OnAnswer) -> list[ProbeAnswer]:
+        """Return the answers of a sandbox, unscrubbed; raises Unreachable."""
+        await self.check()
+        return await self.send(probes, on_answer)
+
     async def _ask(self, probe: Probe) -> ProbeAnswer:
         data = request_bytes(probe, self.server)
         return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
@@ -134,27 +136,3 @@ def scrubber_for(url: str, headers: Mapping[str, str] | None = None, probes: Seq
         environ=os.environ,
         also_secret=secrets_of(probes),
     )
-
-
-async def ask(
-    url: str,
-    probes: Sequence[Probe],
-    *,
-    shown: str,
-    headers: Mapping[str, str] | None = None,
-    timeout: float = PATIENCE,
-    on_answer: OnAnswer = lambda _: None,
-) -> list[ProbeAnswer]:
-    """Return the server's answers unscrubbed; raises Unreachable."""
-    sender = Sender(Server.at(url, headers), shown, timeout)
-    await sender.check()
-    return await sender.send(probes, on_answer)
-
-
-def write_recording(
-    path: Path, probes: Sequence[Probe], answers: Sequence[ProbeAnswer], *, target: str, scrubber: Scrubber
-) -> None:
-    """Write a scrubbed recording, atomically; raises CannotWrite."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    lines = recording_lines(probes, answers, target=target, recorded_at=now, scrubber=scrubber)
-    write_file(path, lines)

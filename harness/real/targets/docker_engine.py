@@ -124,19 +124,18 @@ class ContainerEngine:
 
 
 @contextmanager
-def connected(environ: Mapping[str, str] | None = None) -> Iterator[ContainerEngine]:
+def connected() -> Iterator[ContainerEngine]:
     """Connect to the engine that DOCKER_HOST names, or else to that of the current docker context."""
-    environ = os.environ if environ is None else environ
     try:
         from docker import DockerClient
         from docker.errors import DockerException
     except ImportError as error:
         raise MissingTarget(str(MissingExtra("a docker sandbox", "docker", error))) from None
-    address, named_by = _address(environ)
+    address, named_by = _address(os.environ)
     _must_be_here(address, named_by)
     try:
         _try_connecting(address)
-        client = DockerClient.from_env(environment={**environ, "DOCKER_HOST": address}, timeout=PATIENCE)
+        client = DockerClient.from_env(environment={**os.environ, "DOCKER_HOST": address}, timeout=PATIENCE)
     except (DockerException, OSError, ValueError) as error:
         raise _unreachable(address, named_by, error) from None
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from array import array
 from collections.abc import Mapping
@@ -179,7 +178,7 @@ def _object(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
     if len(raw) > MAX_LINE:
         return None, f"longer than {MAX_LINE:,} bytes"
     try:
-        record = parse_json(raw, "line")
+        record = parse_json(raw, "line", constants=True)
     except InputError as error:
         return None, str(error).removeprefix("line: ")
     if not isinstance(record, dict):
@@ -192,7 +191,7 @@ def finite_score(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return float(value) if math.isfinite(value) else None
+        return float(value)
     except OverflowError:  # a whole number that no float can hold
         return None
 

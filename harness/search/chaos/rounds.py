@@ -8,29 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.promises.permits import count_in_flight
-from sfusion.harness.lab.promises.story import Story, attempt_of
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises.permits import InFlight, count_in_flight, server_steps
+from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
 from sfusion.harness.lab.runs import RunResult, Task, run_one
 from sfusion.harness.lab.scenarios.events import EventPart
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.reports.run_report import duration
-from sfusion.harness.search.chaos.plan import LEASE, plan_round
+from sfusion.harness.search.chaos.plan import plan_round
 from sfusion_tools.record import ENDINGS
-from sfusion_tools.wording import counted
 
 _START_SECONDS = 300.0
 """How long the processes of a round may take to start: nobody is watching, and the machine may be busy."""
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxCount:
-    """Requests and executions that the sandbox itself saw, counted without asking the clients."""
-
-    peak: int
-    """The highest number of requests at once."""
-    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -42,22 +32,25 @@ class Round:
     real: RunResult
     sims: list[RunResult]
     """The runs in sim: first in, first out, then with random schedules."""
-    count: SandboxCount
-    """What the sandbox counted in the real run."""
+    count: InFlight = field(default_factory=InFlight)
+    """Requests that the sandbox itself saw in the real run, counted without asking the clients."""
 
     @property
     def problems(self) -> list[str]:
         """Say what did not hold on the real cluster. An event that never struck is not a problem of the stack."""
         failed = [one for one in self.real.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
         found = [f"{one.state}: {one.promise}: {one.sentence}" for one in failed]
-        return [*found, *self.count.problems, *([self.real.error] if self.real.error else [])]
+        if first := self.count.first:
+            crowd = f"{self.count.crowd} requests in flight; the limit was {self.count.limit}"
+            found.append(f"at {first[-1]['at']:g} s the sandbox had {crowd}")
+        return [*found, *([self.real.error] if self.real.error else [])]
 
     @property
     def state(self) -> str:
         """Return broken, unknown (it could not be judged) or held, in whichever world."""
         results = [self.real, *self.sims]
         verdicts = [one for result in results for one in result.verdicts if one.promise != EVERYTHING_TOOK_EFFECT]
-        if self.count.problems or any(one.error for one in results) or any(one.state == "broken" for one in verdicts):
+        if self.count.broken or any(one.error for one in results) or any(one.state == "broken" for one in verdicts):
             return "broken"
         return "unknown" if any(one.failed for one in verdicts) else "held"
 
@@ -133,7 +126,7 @@ def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: 
     for number in numbers:
         scenario = plan_round(seed, number, nodes)
         real = run_one(Task(scenario, "ray"), player=player)
-        count = count_at_sandbox(real.journal, LEASE) if not real.error else SandboxCount(0)
+        count = count_at_sandbox(real.journal) if not real.error else InFlight()
         variants = [scenario, *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1))]
         yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
 
@@ -152,68 +145,7 @@ def _sentence(event: EventPart) -> str:
     return f"{event.kind} {event.target}{lasts} after {event.after}"
 
 
-def count_at_sandbox(journal: Journal, lease: float) -> SandboxCount:
-    """Count from the sandbox's own events: requests in flight against the limit, and executions of each call."""
+def count_at_sandbox(journal: Journal) -> InFlight:
+    """Count the requests in flight against the limit from the sandbox's own events."""
     story = Story(journal)
-    problems: list[str] = []
-    found = count_in_flight(_steps(journal, lease), story.began["limit"])
-    if found.broken:
-        at = found.first[-1]["at"]
-        problems.append(f"at {at:g} s the sandbox had {found.crowd} requests in flight; the limit was {found.limit}")
-    for call in story.made:
-        done = len(call.of_server("finished"))
-        undelivered = [one for one in call.of_server("unanswered") + call.of_server("answered") if _is_lost(one)]
-        if done > 1 + len(undelivered):
-            problems.append(f"the sandbox ran {call.call} to its end {done} times")
-        returned = call.returned or {}
-        if returned.get("outcome") in ("ok", "program_error") and not done:
-            problems.append(f"{call.call} returned {returned['outcome']}, but the sandbox never ran it to its end")
-    twice = [one.call for one in story.calls.values() if len(one.endings) > 1]
-    if twice:
-        problems.append(f"{counted(len(twice), 'call')} ended more than once, first {twice[0]}")
-    return SandboxCount(found.peak, problems)
-
-
-def _is_lost(answer: Event) -> bool:
-    return answer["event"] == "unanswered" or bool(answer.get("client_gone")) or answer["status"] != 200
-
-
-def _steps(journal: Journal, lease: float) -> list[tuple[str, Any, Event]]:
-    """Return arrivals and ends of requests, and changes of the limit with the permits that were out.
-
-    Not counted from then on: requests of a caller that gave up, since the program runs on at the sandbox, and of a
-    worker that was stopped for longer than its lease, which loses its permits but cannot take requests back.
-    """
-    steps: list[tuple[str, Any, Event]] = []
-    requests: dict[str, list[Any]] = {}
-    calls: dict[str, dict[str, None]] = {}
-    stopped: dict[str, float] = {}
-    excused: set[str] = set()
-
-    def excuse(call: str, event: Event) -> None:
-        excused.add(call)
-        steps.extend(("end", key, event) for key in requests.pop(call, ()))
-
-    for event in journal.events:
-        match event["source"], event["event"]:
-            case "server", "arrived" if event["call"] not in excused:
-                requests.setdefault(event["call"], []).append(attempt_of(event))
-                steps.append(("begin", attempt_of(event), event))
-            case "server", "answered" | "unanswered":
-                steps.append(("end", attempt_of(event), event))
-            case "world", "called":
-                calls.setdefault(event["worker"], {})[event["call"]] = None
-            case "world", "cancelled":
-                excuse(event["call"], event)
-            case "world", "worker_paused":
-                stopped.setdefault(event["worker"], event["at"])
-            case "world", "worker_resumed" if event["at"] - stopped.pop(event["worker"], event["at"]) >= lease:
-                for call in calls.pop(event["worker"], ()):
-                    excuse(call, event)
-            case "limiter", "granted" | "learned":
-                steps.append(("granted", event["permit"], event))
-            case "limiter", "released" | "expired":
-                steps.append(("returned", event["permit"], event))
-            case "limiter", "resized":
-                steps.append(("limit", None, event))
-    return steps
+    return count_in_flight(server_steps(story, story.began["lease"]), story.began["limit"])

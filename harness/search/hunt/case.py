@@ -19,13 +19,13 @@ from typing import Any
 
 from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.lab.journal import Event, Journal
-from sfusion.harness.lab.promises.registry import judge
-from sfusion.harness.lab.promises.verdict import How, Verdict
+from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, merged_tools
 from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.replacing import diverted_logs, replaced
 from sfusion.harness.search.hunt.expectations import horizon_of, promises_of
 from sfusion.harness.search.hunt.generate import named
 from sfusion.harness.search.shrink.failure import Failure, failures_of
@@ -113,8 +113,7 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
     logged: list[Failure] = []
     gc.freeze()  # the collection below looks only at what the case has made
     with _listening(logged):
-        few = scenario.changed(promises=["every_call_ends_once"])  # all are judged below
-        result = run_bounded(Task(few, "sim", tools_given=tools is not None))
+        result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
         gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
     if next(_played) % THAW == 0:
         gc.unfreeze()
@@ -124,8 +123,7 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
         logged = [one for one in logged if one.how.kind != _UNCLOSED]  # the dead close nothing
     if result.error:
         logged = []  # what it left behind
-    result = _judged(result, scenario)
-    verdicts = result.verdicts
+    verdicts = [one for one in (*result.verdicts, *result.implied) if one.promise != EVERYTHING_TOOK_EFFECT]
     outcomes = Counter(one["outcome"] for one in journal.events if one["event"] == "returned" and one.get("outcome"))
     return HuntResult(
         list(dict.fromkeys([*failures_of(result), *_errors_in(journal), *logged])),
@@ -139,43 +137,22 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
 
 def run_bounded(task: Task) -> RunResult:
     """Play a task, for a minute of real time at most; whatever is raised is the error of the result."""
-    result = _run_bounded(task)
-    if result.error:
-        gc.collect()  # tasks that were broken off are destroyed here, not in the middle of something else
-    return result
-
-
-def _run_bounded(task: Task) -> RunResult:
     try:
         with _bounded(REAL_SECONDS):
-            return run_one(task)
+            result = run_one(task)
     except Untrusted:
         raise
     except (Exception, TooLong) as problem:
-        scenario = task.scenario
-        head = Journal.begin(scenario=scenario.scenario, cell="", seed=scenario.seed, world="sim")
-        return RunResult(task, head, [], 0.0, error=_sentence(problem), error_how=_how(problem))
-
-
-def _judged(result: RunResult, scenario: Scenario) -> RunResult:
-    """Return the result with the verdicts on every promise; what a promise raises is the error of the result."""
+        head = Journal.begin(scenario=task.scenario.scenario, cell="", seed=task.scenario.seed, world="sim")
+        text, how = f"{type(problem).__name__}: {problem}", how_raised(ERROR, problem)
+        if isinstance(problem, TooLong):
+            how = HANG.how
+        elif not isinstance(problem, HarnessError):
+            text += f" ({place_of(problem)})"
+        result = RunResult(task, head, [], 0.0, error=text, error_how=how)
     if result.error:
-        return result
-    try:
-        return replace(result, verdicts=judge(result.journal, scenario.promises, states=True))
-    except Exception as problem:
-        return replace(result, verdicts=[], error=_sentence(problem), error_how=_how(problem))
-
-
-def _sentence(problem: BaseException) -> str:
-    text = f"{type(problem).__name__}: {problem}"
-    if isinstance(problem, HarnessError | TooLong):
-        return text
-    return f"{text} ({place_of(problem)})"
-
-
-def _how(problem: BaseException) -> How:
-    return HANG.how if isinstance(problem, TooLong) else how_raised(ERROR, problem)
+        gc.collect()  # tasks that were broken off are destroyed here, not in the middle of something else
+    return result
 
 
 def _errors_in(journal: Journal) -> Iterator[Failure]:
@@ -241,12 +218,6 @@ class _Collector(logging.Handler):
 @contextmanager
 def _listening(logged: list[Failure]) -> Iterator[None]:
     """Collect errors that asyncio and aiohttp only log, and exceptions that nobody can raise."""
-    handler, hook = _Collector(logged), sys.unraisablehook
-    loggers = [logging.getLogger(name) for name in ("asyncio", "aiohttp")]
-    before = [logger.propagate for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
 
     def unraisable(found: Any) -> None:
         error = found.exc_value
@@ -255,14 +226,8 @@ def _listening(logged: list[Failure]) -> Iterator[None]:
             how = replace(how, kind=_UNCLOSED)
         logged.append(Failure(how, f"unraisable: {type(error).__name__}: {error}"))
 
-    sys.unraisablehook = unraisable
-    try:
+    with diverted_logs(_Collector(logged), "asyncio", "aiohttp"), replaced(sys, unraisablehook=unraisable):
         yield
-    finally:
-        sys.unraisablehook = hook
-        for logger, propagate in zip(loggers, before, strict=True):
-            logger.removeHandler(handler)
-            logger.propagate = propagate
 
 
 @contextmanager

@@ -48,10 +48,10 @@ class Tally:
     """Counts over all cases."""
 
     cases: int = 0
-    strikes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """In how many cases a fault struck, by kind and phase."""
-    states: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """In how many cases a promise was held, broken, unknown or not applicable."""
+    strikes: Counter[str] = field(default_factory=Counter)
+    """In how many cases a fault struck, by kind and phase: ``status before``."""
+    states: Counter[str] = field(default_factory=Counter)
+    """In how many cases a promise was held, broken, unknown or not applicable: ``no_stall held``."""
     outcomes: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
     growth: list[tuple[int, int]] = field(default_factory=list)
@@ -59,8 +59,8 @@ class Tally:
 
     def add(self, result: HuntResult) -> None:
         self.cases += 1
-        self.strikes.update(result.strikes)
-        self.states.update(result.states.items())
+        self.strikes.update(map(" ".join, result.strikes))
+        self.states.update(map(" ".join, result.states.items()))
         self.outcomes.update(result.outcomes)
         self.events.update(result.events)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 import yaml
@@ -34,13 +34,13 @@ def render_hunt(hunt: Hunt, tools: list[dict[str, Any]] | None, seed: int) -> st
     """Return the page. It loads nothing, and no script runs on it but its own."""
     tally = hunt.tally
     found = sorted(hunt.found.values(), key=lambda one: (-one.count, str(one.finding)))
-    struck = {kind: {phase: tally.strikes[kind, phase] for phase in PHASES} for kind in sorted(KINDS)}
-    promises = [(name, [tally.states[name, state] for state in _STATES]) for name in sorted(PROMISES)]
+    struck = {kind: {phase: tally.strikes[f"{kind} {phase}"] for phase in PHASES} for kind in sorted(KINDS)}
+    promises = [(name, [tally.states[f"{name} {state}"] for state in _STATES]) for name in sorted(PROMISES)]
     never = [
         f"fault {kind} in phase {phase}"
         for kind, cls in sorted(KINDS.items())
         for phase in cls.phases
-        if not tally.strikes[kind, phase]
+        if not tally.strikes[f"{kind} {phase}"]
     ]
     never += [f"outcome {one.value}" for one in Outcome if not tally.outcomes[one.value]]
     never += [f"event {name}" for name in _EVENTS if not tally.events[name]]
@@ -85,26 +85,24 @@ def _growth(growth: Sequence[tuple[int, int]]) -> LineChart:
 class HuntReporter(ProgressReporter):
     """Shows cases per second, new behaviour and what broke."""
 
-    def __init__(self, out: TextIO, total: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, out: TextIO, total: int, what: str) -> None:
         super().__init__(out, total, f"hunting ({what})")
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
         self._last = float("-inf")
         self._behaviours = 0
 
     @property
     def seconds(self) -> float:
-        return self._clock() - self._began
+        return time.monotonic() - self._began
 
     def batch_ended(self, hunt: Hunt, played: int, done: int) -> None:
         """Show the state after a batch; ``played`` cases were played by this command, ``done`` is its progress."""
         new, rate = len(hunt.covered) - self._behaviours, played / max(self.seconds, 1e-9)
         findings = counted(len(hunt.found), "finding")
         note = f"{rate:.1f} cases/s  {len(hunt.covered):,} behaviours (+{new})  {findings}"
-        now = self._clock()
         line = ""
-        if now - self._last >= _EVERY:
-            self._last, line = now, f"{hunt.tally.cases:>6} cases  {note}"
+        if self.seconds - self._last >= _EVERY:
+            self._last, line = self.seconds, f"{hunt.tally.cases:>6} cases  {note}"
         self.progress(done, note, line=line)
         self._behaviours = len(hunt.covered)
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +28,7 @@ from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Tools, Trust
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds.replacing import diverted_logs
 from sfusion.harness.search.shrink.failure import Reproduces
 from sfusion.harness.search.shrink.recorded import (
     SHRUNK,
@@ -94,7 +93,9 @@ def _search(options: ShrinkOptions) -> str:
     task = with_tools(read_recorded(options.run, trust=options.trust), options.tools)
     result, failure = failure_to_shrink(task, options.promise)
     scenario, file = result.task.scenario, options.file
-    with _quiet_asyncio(), ProgressReporter(sys.stdout, options.cases, "shrinking") as shown:
+    # Thousands of runs are torn down half-way; what is left open then says nothing about the tool.
+    quiet = diverted_logs(logging.NullHandler(), "asyncio")
+    with quiet, ProgressReporter(sys.stdout, options.cases, "shrinking") as shown:
         shown.print(f"{task.name} breaks {failure}")
         shown.print(f"  from {size(scenario)}")
 
@@ -113,18 +114,6 @@ def _search(options: ShrinkOptions) -> str:
         more = f" --tools {options.tools}" if options.tools is not None else " --trust" if trusted else ""
         shown.print(f"run it:  sfusion run {file}{more}")
     return more
-
-
-@contextmanager
-def _quiet_asyncio() -> Iterator[None]:
-    """Thousands of runs are torn down half-way; what is left open then says nothing about the tool."""
-    logger = logging.getLogger("asyncio")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def counts_of(scenario: Scenario) -> tuple[int, int, int, int]:

@@ -170,49 +170,43 @@ def _named(verdict: Verdict) -> Iterator[str]:
         yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
 
 
+_TOLD = {
+    "world called": "{worker} makes call {call}",
+    "world returned": "the tool {what} for {call}: {quoted}",
+    "world cancelled": "the caller of {call} gives up",
+    "world lost": "call {call} is lost with its worker",
+    "world killed": "{target} is killed",
+    **dict.fromkeys(("world worker_died", "world worker_paused", "world cut_off"), "{worker} {words}"),
+    **dict.fromkeys(("world limiter_died", "world limiter_started"), "{words}"),
+    "world broken_off": "the run is broken off after {after:g} s",
+    "world stuck": "{text}",
+    "client attempt_started": "attempt {attempt} of {call} is sent",
+    "client backing_off": "the client waits {seconds:g} s before it sends {call} again",
+    **dict.fromkeys(("client permit_granted", "client permit_released"), "{call}: {words} ({permit})"),
+    "server arrived": "request {attempt} of {call} arrives{where}",
+    "server strike": "rule `{rule}` strikes {call}: {kind} ({phase})",
+    "server answered": "the sandbox answers {call} with status {status}{again}",
+    "server unanswered": "{call} gets no answer{where}",
+    **dict.fromkeys(("server crash", "server restart", "server wedge"), "the sandbox: {event}{where}"),
+    "limiter resized": "the limit becomes {rate_limit}",
+}
+
+
 def _sentence(event: Event, *, has_client: bool) -> str | None:
-    call, where = event.get("call"), f" at {event['sandbox']}" if "sandbox" in event else ""
-    match event["source"], event["event"]:
-        case "world", "called":
-            return f"{event['worker']} makes call {call}"
-        case "world", "returned":
-            what = (
-                f"raises {event['raised']}" if event.get("raised") else f"returns {event.get('outcome') or ''}".rstrip()
-            )
-            reward = f", scored {event['reward']:g}" if event.get("reward") is not None else ""
-            return f"the tool {what} for {call}{reward}: {_quoted(event)}"
-        case "world", "cancelled":
-            return f"the caller of {call} gives up"
-        case "world", "lost":
-            return f"call {call} is lost with its worker"
-        case "world", "killed":
-            return f"{event['target']} is killed"
-        case "world", "worker_died" | "worker_paused" | "cut_off":
-            return f"{event['worker']} {event['event'].removeprefix('worker_').replace('_', ' ')}"
-        case "world", "limiter_died" | "limiter_started":
-            return None if event.get("first") else event["event"].replace("_", " ")
-        case "client", "attempt_started":
-            return f"attempt {event['attempt']} of {call} is sent"
-        case "client", "backing_off":
-            return f"the client waits {event['seconds']:g} s before it sends {call} again"
-        case "client", "permit_granted" | "permit_released":
-            return f"{call}: {event['event'].replace('_', ' ')} ({event['permit']})"
-        case "server", "arrived" if not has_client:
-            return f"request {event['attempt']} of {call} arrives{where}"
-        case "server", "strike":
-            return f"rule `{event['rule']}` strikes {call or 'a connection'}: {event['kind']} ({event['phase']})"
-        case "server", "answered":
-            again = f", Retry-After {event['retry_after']}" if event.get("retry_after") is not None else ""
-            return f"the sandbox answers {call} with status {event['status']}{again}"
-        case "server", "unanswered":
-            return f"{call} gets no answer{where}"
-        case "server", "crash" | "restart" | "wedge":
-            return f"the sandbox: {event['event']}{where}"
-        case "limiter", "resized":
-            return f"the limit becomes {event['rate_limit']}"
-        case "world", "broken_off" | "stuck":
-            return event.get("text") or f"the run is broken off after {event['after']:g} s"
-    return None
+    template = _TOLD.get(f"{event['source']} {event['event']}")
+    if template is None or event.get("first") or (has_client and event["event"] == "arrived"):
+        return None
+    raised, outcome, scored, asked = (event.get(key) for key in ("raised", "outcome", "reward", "retry_after"))
+    more = {
+        "words": event["event"].removeprefix("worker_").replace("_", " "),
+        "what": f"raises {raised}" if raised else f"returns {outcome or ''}".rstrip(),
+        "quoted": _quoted(event),
+        "where": f" at {event['sandbox']}" if "sandbox" in event else "",
+        "again": f", Retry-After {asked}" if asked is not None else "",
+    }
+    if scored is not None:
+        more["call"] = f"{event['call']}, scored {scored:g}"
+    return template.format(**{"call": "a connection", **event, **more})
 
 
 def _quoted(event: dict[str, Any]) -> str:

@@ -10,12 +10,11 @@ from typing import Any
 
 from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.worlds import sim
 from sfusion.harness.search.shrink.reductions import REDUCTIONS, Reduction, is_seeded, other_seeds
 
 SameFailure = Callable[[Scenario], bool]
 """Runs a scenario and says whether it fails as the one to shrink did."""
-Deviations = Callable[[Scenario], list[list[int]]]
-"""Runs a scenario with a seeded schedule and returns where it deviated from first in, first out."""
 
 _OTHER_SEEDS = 4
 """How many seeds of a schedule are tried for a smaller scenario that does not fail with the old one."""
@@ -47,32 +46,22 @@ class _Exhausted(Exception):
     """The budget is used up."""
 
 
-def played_deviations(scenario: Scenario) -> list[list[int]]:
-    """Play a scenario in world sim and return where its schedule deviated from first in, first out."""
-    from sfusion.harness.lab.worlds import sim
-
-    last = sim.run(scenario).events[-1]
-    return [list(pair) for pair in last["deviations"]]
-
-
 def shrink(
     scenario: Scenario,
     same_failure: SameFailure,
     budget: Budget = _DEFAULT_BUDGET,
     *,
-    deviations: Deviations = played_deviations,
     on_case: Callable[[int, Scenario], None] = lambda cases, smallest: None,
 ) -> Shrunk:
     """Return the smallest scenario for which ``same_failure`` is true, which it is for ``scenario``.
 
-    ``deviations`` turns a seeded schedule into an explicit one, which can be shrunk; by default the scenario is played
-    in world sim. ``on_case`` is called after each run.
+    ``on_case`` is called after each run.
     """
     search = _Search(scenario, same_failure, budget, on_case)
     try:
         search.reduce()
         if is_seeded(search.data):
-            search.spell_out(deviations)
+            search.spell_out()
             search.reduce()
     except _Exhausted:
         return Shrunk(search.smallest, search.cases, finished=False)
@@ -101,11 +90,10 @@ class _Search:
                 while self._step(reduction):
                     going = True
 
-    def spell_out(self, deviations: Deviations) -> None:
-        """Replace a seeded schedule by the deviations that it leads to."""
-        explicit = deviations(self.smallest)
-        if explicit:
-            self._try({**self.data, "schedule": {"deviations": explicit}})
+    def spell_out(self) -> None:
+        """Replace a seeded schedule by the deviations that it leads to, which can be reduced."""
+        if explicit := sim.run(self.smallest).events[-1]["deviations"]:
+            self._try({**self.data, "schedule": {"deviations": [list(pair) for pair in explicit]}})
 
     def _step(self, reduction: Reduction) -> bool:
         """Take the first variant that fails in the same way; return whether there is one."""

@@ -1,4 +1,4 @@
-"""``sfusion limiter``: show, resize or remove the limiter of a Ray cluster.
+"""``sfusion limiter``: show, resize or remove the limiter of a Ray cluster, or show that of this machine.
 
 Shows which clients hold permits and which wait for one. After a resize, permits that are out stay out, and waiters are
 served as soon as there is room. Jobs that still use a limiter that was removed create a new one, which first learns
@@ -16,9 +16,11 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,12 +31,13 @@ from sfusion.harness.commandline.options import RAY_ADDRESS, Json
 from sfusion.harness.errors import BadOption
 from sfusion_tools.errors import LimiterUnreachable, import_extra
 from sfusion_tools.limiter import ray_limiter
-from sfusion_tools.limiter.messages import limiter_page
+from sfusion_tools.limiter.messages import Snapshot, limiter_page
 
 
 @command
 def limiter(
     name: Annotated[str, option("Name of the limiter: `limiter_name` of the tool config.", "NAME")] = "rate-limiter",
+    machine: Annotated[bool, option("Show the limiter of this machine (`limiter: host`), not a cluster's.")] = False,
     ray_address: Annotated[str, option(RAY_ADDRESS, "HOST:PORT|auto", envvar="RAY_ADDRESS")] = "auto",
     resize: Annotated[int | None, option("Set rate_limit: how many attempts may be in flight from now on.")] = None,
     remove: Annotated[bool, option("End the limiter.")] = False,
@@ -43,18 +46,11 @@ def limiter(
 ) -> None:
     if (resize is not None) + remove + metrics + (json_file is not None) > 1:
         raise BadOption("--resize, --remove, --metrics and --json exclude each other")
-    with _limiter(name, ray_address) as (ray, actor):
-        if remove:
-            ray_limiter.remove(name)
-            typer.echo(f"limiter {name!r} removed")
-            return
-        ray_limiter.check_protocol(actor, name)
-        if resize is not None:
-            running = ray.get(actor.settings.remote())
-            ray.get(actor.configure.remote(replace(running, rate_limit=resize)))
-            typer.echo(f"limiter {name!r}: rate_limit {running.rate_limit} -> {resize}")
-            return
-        found = ray.get(actor.snapshot.remote())
+    if machine and (resize is not None or remove):
+        raise BadOption("--machine only shows; the limiter of a machine ends with the last process that uses it")
+    found = _of_this_machine(name) if machine else _of_cluster(name, ray_address, resize, remove=remove)
+    if found is None:
+        return
     snapshot = asdict(found)
     write_json(json_file, snapshot)
     if metrics:
@@ -65,33 +61,65 @@ def limiter(
 
 
 NO_CLUSTER = 3
-_PATIENCE = 7.0
-"""Seconds for connecting and for the answer."""
+_PATIENCE, _LEAST = 9.0, 4.0
+"""Seconds from the start of this process until an answer, and for connecting and answering in any case."""
 
 
-@contextmanager
-def _limiter(name: str, address: str) -> Iterator[tuple[Any, Any]]:
-    """Connect to the cluster; yield the module ray and the limiter's actor."""
+def _of_this_machine(name: str) -> Snapshot:
+    from sfusion_tools.limiter.machine import snapshot
+
+    if (found := snapshot(name)) is None:
+        raise LimiterUnreachable(
+            f"this machine has no limiter named {name!r}; the first tool with `limiter: host` starts it"
+        )
+    return found
+
+
+def _of_cluster(name: str, address: str, resize: int | None, *, remove: bool) -> Snapshot | None:
+    """Return the state of the cluster's limiter; None if it was resized or removed."""
     _check_reachable(address)
     ray = import_extra("ray", extra="ray", needed_by="sfusion limiter")
-    with _patience(f"no answer from the Ray cluster at {address!r} within {_PATIENCE:g} s: is it still running?"):
-        yield from _connected(ray, name, address)
+    left = max(_PATIENCE - _age(), _LEAST)
+    with _patience(left, f"no answer from the Ray cluster at {address!r} within {left:.2g} s: is it still running?"):
+        _connect(ray, address)
+        try:
+            actor = ray_limiter.find(name)
+            if actor is None:
+                raise LimiterUnreachable(
+                    f"this cluster has no limiter named {name!r}; the first tool that uses it creates it"
+                )
+            if remove:
+                ray_limiter.remove(name)
+                typer.echo(f"limiter {name!r} removed")
+                return None
+            ray_limiter.check_protocol(actor, name)
+            if resize is None:
+                return ray.get(actor.snapshot.remote())  # type: ignore[no-any-return]
+            running = ray.get(actor.settings.remote())
+            ray.get(actor.configure.remote(replace(running, rate_limit=resize)))
+            typer.echo(f"limiter {name!r}: rate_limit {running.rate_limit} -> {resize}")
+            return None
+        finally:
+            ray.shutdown()
 
 
 def _check_reachable(address: str) -> None:
-    """Fail at once where nothing listens, which Ray would try again and again."""
+    """Fail at once where nothing listens, which Ray would try again and again, after it was imported."""
+    if address == "auto":
+        with suppress(OSError):  # where Ray looks for the cluster of this machine
+            address = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster").read_text().strip()
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE / 2).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE / 3).close()
     except OSError as error:
         reason = error.strerror or error
         raise LimiterUnreachable(f"no Ray cluster at {address!r}: {reason}; start one or give --ray-address") from None
 
 
 @contextmanager
-def _patience(problem: str) -> Iterator[None]:
+def _patience(seconds: float, problem: str) -> Iterator[None]:
     """End this process after a while with one line: Ray waits for minutes, and then prints a stack of C++ frames."""
     sys.stderr.flush()
     stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -101,7 +129,7 @@ def _patience(problem: str) -> Iterator[None]:
         os.write(stderr, f"{problem}\n".encode())
         os._exit(NO_CLUSTER)
 
-    timer = threading.Timer(_PATIENCE, give_up)
+    timer = threading.Timer(seconds, give_up)
     timer.daemon = True
     timer.start()
     try:
@@ -113,21 +141,21 @@ def _patience(problem: str) -> Iterator[None]:
         os.close(nowhere)
 
 
-def _connected(ray: Any, name: str, address: str) -> Iterator[tuple[Any, Any]]:
+def _age() -> float:
+    """Seconds since this process began; 0 where the system does not tell."""
+    try:
+        began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began
+
+
+def _connect(ray: Any, address: str) -> None:
     try:
         ray.init(address=address, namespace=ray_limiter.NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise LimiterUnreachable(f"no Ray cluster at {address!r}: {reason}; start one or give --ray-address") from error
-    try:
-        actor = ray_limiter.find(name)
-        if actor is None:
-            raise LimiterUnreachable(
-                f"this cluster has no limiter named {name!r}; the first tool that uses it creates it"
-            )
-        yield ray, actor
-    finally:
-        ray.shutdown()
 
 
 def _rows(name: str, snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]:

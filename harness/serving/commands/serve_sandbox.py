@@ -28,9 +28,9 @@ from sfusion.harness.serving.server_options import (
     admin_line,
     check_event_log,
     read_model,
+    refuse_readable,
     serve_until_interrupted,
 )
-from sfusion.harness.serving.token import refuse_readable
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked
 

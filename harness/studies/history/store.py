@@ -6,24 +6,94 @@ The latest run stays at ``DIR/<run>``. A run whose journal is the same as the ne
 from __future__ import annotations
 
 import json
+import math
 import shutil
+import subprocess
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption, CannotWrite, JournalError
 from sfusion.harness.folder_lock import lock_folder
+from sfusion.harness.lab.figures import figures_of
 from sfusion.harness.lab.journal import PAGE
+from sfusion.harness.lab.promises.verdict import check_types
 from sfusion.harness.lab.runs.directory import SCENARIO, VERDICT, write_run
 from sfusion.harness.lab.runs.result import RunResult
 from sfusion.harness.lab.scenarios.library import JOURNAL
-from sfusion.harness.studies.history.record import HistoryRecord
+from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_bounded, read_lines
 from sfusion_tools.errors import InputError, near
+
+_FIGURES = ("calls", "outcomes", "seconds", "throughput", "p50", "p95", "p99", "wait_p95", "attempts")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRecord:
+    run: int
+    """Counted from 1 in the history of a scenario; the folder of an earlier run has this number as its name."""
+    time: str
+    """ISO 8601, UTC."""
+    commit: str
+    """What was checked out in the working directory; empty outside git."""
+    sfusion: str
+    world: str
+    seed: int
+    state: str
+    journal_digest: str
+    promises: dict[str, str] = field(default_factory=dict)
+    """The state of each verdict."""
+    figures: dict[str, Any] = field(default_factory=dict)
+    broken: dict[str, Any] = field(default_factory=dict)
+    """How each broken promise broke, without details."""
+
+    @classmethod
+    def of_result(cls, result: RunResult, *, run: int, now: datetime, commit: str) -> HistoryRecord:
+        figures = figures_of(result.journal).as_dict()
+        return cls(
+            run,
+            now.astimezone(UTC).isoformat(timespec="seconds"),
+            commit,
+            __version__,
+            result.task.world,
+            result.task.scenario.seed,
+            result.state,
+            result.digest,
+            {verdict.promise: verdict.state for verdict in result.verdicts},
+            {key: figures[key] for key in (*_FIGURES, "refused", "wasted")},
+            {one.promise: [one.how.kind, dict(one.how.identity)] for one in result.verdicts if one.state == "broken"},
+        )
+
+    @classmethod
+    def from_dict(cls, data: Any) -> HistoryRecord:
+        """Read a record as plain data; raise ValueError for anything else."""
+        kinds = {"run": int, "time": str, "commit": str, "sfusion": str, "world": str, "seed": int, "state": str}
+        kinds |= {"journal_digest": str, "promises": dict, "figures": dict, "broken": dict}
+        check_types(data, "a record", kinds)
+        return cls(**{key: data[key] for key in kinds})
+
+    def number(self, name: str) -> float | None:
+        """Return a figure; None if this record has no such number."""
+        found = self.figures.get(name)
+        return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
+
+
+def current_commit() -> str:
+    """Return the short commit; empty outside a git repository.
+
+    Whether files were changed is not asked: that would run what the configuration of a stranger's repository names.
+    """
+    command = ["git", "rev-parse", "--short=10", "--verify", "--quiet", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
 
 HISTORY = ".history"
 _RECORDS = "records.ndjson"
@@ -50,28 +120,18 @@ def _write(
     result: RunResult, out: Path, limit: int, now: datetime, commit: str, on_damage: Callable[[str], None]
 ) -> Path:
     folder, place = out / result.task.folder, out / HISTORY / result.task.folder
-    records: list[HistoryRecord] = []
-    problems: list[str] = []
-    lost = 0  # lines at the end that cannot be read, the last of them about the run at ``folder``
-    for one in _read(place):
-        if isinstance(one, HistoryRecord):
-            records.append(one)
-            lost = 0
-        else:
-            problems.append(one)
-            lost += 1
+    found = list(_read(place))
+    records = [one for one in found if isinstance(one, HistoryRecord)]
+    problem = next((one for one in found if isinstance(one, str)), "")
     try:
-        numbers = [*(record.run for record in records), *(int(earlier.name) for earlier in earlier_runs(place)), 0]
-        number = max(numbers) + lost + 1
+        kept = (int(earlier.name) for earlier in earlier_runs(place))
+        number = max([*(record.run for record in records), *kept], default=0) + 1
         if limit:
             place.mkdir(parents=True, exist_ok=True)
-        if problems and limit:
+        if problem and limit:
             aside = (place / _RECORDS).replace(place / f"records.damaged-{number:04d}.ndjson")
-            on_damage(f"{problems[0]}; the other records are kept, and the damaged file is {aside}")
-        if lost:
-            if limit:
-                _move_run(folder, place / f"{number - 1:04d}")
-        elif records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
+            on_damage(f"{problem}; the other records are kept, and the damaged file is {aside}")
+        if records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
             _move_run(folder, place / f"{records[-1].run:04d}")
     except OSError as error:
         raise CannotWrite(f"{place} cannot be written: {error.strerror or error}") from error

@@ -8,8 +8,7 @@ from markupsafe import Markup
 
 from sfusion.harness.reports.html import render_page
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
-from sfusion.harness.studies.history.record import HistoryRecord
-from sfusion.harness.studies.history.store import ScenarioHistory
+from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 

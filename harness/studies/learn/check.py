@@ -52,7 +52,9 @@ def check(learned: Learned, text: str) -> Checked:
         *compare_courses(learned.course, again.course),
         *_compare_limits(learned, text),
     )
-    same_cause = _names(again, learned.headline) or _is_rare(learned)
+    # A main cause that struck few calls may strike none the next time.
+    is_rare = bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
+    same_cause = is_rare or _names(again, learned.headline)
     return Checked(rows, again, same_cause, result.ok, broken, learned.figures.is_enough)
 
 
@@ -66,11 +68,6 @@ def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
         answered = sum(run.outcomes.get(outcome, 0) for outcome in PROGRAM_OUTCOMES)
         rate = answered / run.seconds if run.seconds else 0.0
         yield relative(f"per second at rate_limit {one.limit}", one.per_second, rate, RELATIVE)
-
-
-def _is_rare(learned: Learned) -> bool:
-    """True if the main cause struck so few calls that it may strike none the next time."""
-    return bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
 
 
 def _names(learned: Learned, headline: str) -> bool:

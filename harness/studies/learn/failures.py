@@ -130,15 +130,11 @@ def _fits(
                 (max(0.0, began), max(ended, began + 0.001)),
             )  # fmt: skip
     if failed:
-        yield _steady(family, len(failed), rest, what, phase)
-
-
-def _steady(family: Family, failed: int, of: int, what: dict[str, Any], phase: str | None) -> FailureFit:
-    evidence = f"{failed:,} of {counted(of, 'request')}, at no particular time"
-    if family[1] == 429:
-        evidence += "; neither requests in flight nor their rate tell which"
-    says = f"{_name(family)}: {failed / of:.2%} of the requests"
-    return FailureFit("rate", family, failed, of, what, phase, says, evidence)
+        evidence = f"{len(failed):,} of {counted(rest, 'request')}, at no particular time"
+        if family[1] == 429:
+            evidence += "; neither requests in flight nor their rate tell which"
+        says = f"{name}: {len(failed) / rest:.2%} of the requests"
+        yield FailureFit("rate", family, len(failed), rest, what, phase, says, evidence)
 
 
 def _is_outage(requests: Sequence[TimedAttempt], hit: Sequence[int], of: Sequence[int]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,8 +12,7 @@ from sfusion.harness.studies.learn.client_settings import Noted, client_settings
 from sfusion.harness.studies.learn.distributions import Fit, fit
 from sfusion.harness.studies.learn.figures import Course, Figures, course_of, figures_of
 from sfusion.harness.studies.learn.in_flight import InFlight
-from sfusion.harness.studies.learn.knowledge import Knowledge, find_knowledge
-from sfusion.harness.studies.learn.limits import LimitSeen, limits_seen
+from sfusion.harness.studies.learn.knowledge import Knowledge, LimitSeen, find_knowledge, limits_seen
 from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
 from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 from sfusion_tools.record import Call
@@ -38,7 +36,6 @@ class Learned:
     figures: Figures
     course: Course
     span: float
-    source: str
     load: LoadFit
     workers: int
     client: Noted
@@ -86,7 +83,6 @@ def learn(calls: Sequence[Call]) -> Learned:
         figures=figures,
         course=course_of(calls),
         span=end - start if known != "order" else 0.0,
-        source=Counter(call.source for call in calls).most_common(1)[0][0],
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
         client=client_settings(calls, requests, load.concurrency, limits),

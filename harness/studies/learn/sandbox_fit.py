@@ -13,8 +13,7 @@ from sfusion.harness.studies.learn.failures import FailureFit, find_failures
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
 from sfusion.harness.studies.learn.server_fit import find_server
-from sfusion.harness.studies.learn.slowness import Slowness, rank_correlation
-from sfusion.harness.studies.learn.slowness_by_time import find_degradation, find_slow_spell
+from sfusion.harness.studies.learn.slowness import Slowness, find_degradation, find_slow_spell, rank_correlation
 from sfusion_tools.outcome import Outcome
 
 _FEWEST = 40

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, combinations
 from typing import Any
 
+from sfusion.harness.studies.learn.attempts import SHORTEST, TimedAttempt
 from sfusion.harness.studies.learn.cores import CoresFit
-from sfusion.harness.studies.learn.distributions import clipped
+from sfusion.harness.studies.learn.distributions import added_delay, clipped, rounded
 
 _NOTICED = 0.1
 """Seconds for each request from which on being slow matters as much as failing."""
@@ -98,3 +101,140 @@ def _ranks(values: Sequence[float]) -> list[float]:
             ranks[place] = (first + last - 1) / 2
         first = last
     return ranks
+
+
+_FEWEST = 40
+_BINS = 24
+
+
+def find_degradation(
+    answered: Sequence[TimedAttempt], durations: list[float], timed_out: Sequence[TimedAttempt]
+) -> Slowness | None:
+    """An extra delay that grows with time, up to some time or for as long as the log goes on."""
+    # Where many requests timed out, those that were answered were the quick ones.
+    first_lost = _from_when_lost(answered, timed_out)
+    usable = [place for place, one in enumerate(answered) if one.began < first_lost]
+    if len(usable) < _FEWEST:
+        return None
+    ends = max(one.began for one in answered)
+    last = min(ends, first_lost)
+    bins = [usable[len(usable) * k // _BINS : len(usable) * (k + 1) // _BINS] for k in range(_BINS)]
+    times = [statistics.fmean(answered[place].began for place in one) for one in bins if one]
+    medians = [statistics.median(durations[place] for place in one) for one in bins if one]
+    if rank_correlation(times, medians) < 0.7 or last <= 0:
+        return None
+    best: tuple[float, float, float, float] | None = None
+    for number in range(4, 21):
+        over = last * number / 20
+        growth = [min(1.0, at / over) for at in times]
+        slope, start = _line(growth, medians)
+        if slope <= 0 or start <= 0:
+            continue
+        error = sum((start + slope * g - m) ** 2 for g, m in zip(growth, medians, strict=True))
+        if best is None or error < best[0]:
+            best = error, over, start, slope
+    if best is None or best[3] < 0.5 * best[2]:
+        return None
+    _, over, start, slope = best
+    if timed_out and over >= 0.9 * last:  # it went on where no answer could show it
+        longer = max(ends, max(one.began for one in timed_out))
+        slope, over = slope * longer / over, longer
+    added = [slope * min(1.0, one.began / over) for one in answered]
+    logs = [math.log(d / (start + extra)) for d, extra in zip(durations, added, strict=True)]
+    base = [max(durations[place] - added[place], SHORTEST) for place in usable]
+    return Slowness(
+        "degradation",
+        tuple(base),
+        tuple(usable),
+        tuple(logs),
+        what={"degrade": {"start": 0, "end": rounded(slope), "over": rounded(over)}},
+        says=f"answers got slower by {rounded(slope):g} s within {rounded(over):g} s",
+        evidence=f"median answer {medians[0]:.3g} s at the beginning and {medians[-1]:.3g} s "
+        f"{times[-1]:.4g} s later (in {len(medians)} parts of the log, correlation "
+        f"{rank_correlation(times, medians):.2f})",
+        lost=min(1.0, sum(added) / sum(durations)),
+    )
+
+
+def _from_when_lost(answered: Sequence[TimedAttempt], timed_out: Sequence[TimedAttempt]) -> float:
+    """The time from which on a third of the requests or more timed out."""
+    flags = sorted([(one.began, False) for one in answered] + [(one.began, True) for one in timed_out])
+    for place in range(len(flags) - 9):
+        if flags[place][1] and sum(lost for _, lost in flags[place : place + 10]) > 3:
+            return flags[place][0]
+    return math.inf
+
+
+def _line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    try:
+        return statistics.linear_regression(x, y)
+    except statistics.StatisticsError:
+        return 0.0, 0.0
+
+
+_FEWEST_OF_A_SPELL = 8
+_LONGER = 1.5
+_SURE = 5.0
+"""Deviations that a spell differs from the rest, since the best of hundreds is taken."""
+
+
+def find_slow_spell(answered: Sequence[TimedAttempt], durations: list[float]) -> Slowness | None:
+    """A stretch of time in which answers took longer than before and after, or from which on they did."""
+    logs = [math.log(one) for one in durations]
+    found = _stretch(logs)
+    if found is None:
+        return None
+    first, last = found
+    for_good = last == len(answered)
+    kept = [place for place in range(len(answered)) if not first <= place < last]
+    quick = [durations[place] for place in kept]
+    usual, slow = statistics.median(quick), statistics.median(durations[first:last])
+    began = answered[first].began
+    # Where all callers wait for slow answers, the next request comes long after the last slow one.
+    ended = math.inf if for_good else (answered[last - 1].began + answered[last].began) / 2
+    if ended <= began:
+        return None
+    delay = added_delay(durations[first:last], quick)
+    when = f"since {began:.3g} s" if for_good else f"from {began:.3g} s to {ended:.3g} s"
+    return Slowness(
+        "slowdown" if for_good else "slow_spell",
+        tuple(quick),
+        tuple(kept),
+        tuple(log - math.log(slow if first <= place < last else usual) for place, log in enumerate(logs)),
+        what={"delay": delay.yaml},
+        between=(began, ended),
+        longer=slow - usual,
+        says=f"answers took {rounded(slow - usual):g} s longer {when}",
+        evidence=f"median answer {slow:.3g} s in that time ({last - first:,} answers), {usual:.3g} s otherwise; "
+        f"the delay: {delay}",
+        lost=(slow - usual) * (last - first) / sum(durations),
+    )
+
+
+def _stretch(logs: Sequence[float]) -> tuple[int, int] | None:
+    """The places between which logarithms differ most from the others; first by parts, then exactly."""
+    spread, sums = spread_of(logs), list(accumulate(logs, initial=0.0))
+    size = len(logs)
+
+    def gain(interval: tuple[int, int]) -> float:
+        first, last = interval
+        inside, outside = last - first, size - last + first
+        if inside < _FEWEST_OF_A_SPELL or outside < _FEWEST_OF_A_SPELL:
+            return 0.0
+        part = sums[last] - sums[first]
+        more = part / inside - (sums[-1] - part) / outside
+        noise = spread * math.sqrt(1 / inside + 1 / outside)
+        return inside * outside * more**2 if more > max(math.log(_LONGER), _SURE * noise) else 0.0
+
+    edges = [size * k // _BINS for k in range(_BINS + 1)]
+    most = _BINS * 2 // 3  # longer than that, the rest would be a quick spell; but a slowdown may come early
+    bins = ((a, b) for a, b in combinations(range(_BINS + 1), 2) if b - a <= most or (a and b == _BINS))
+    found = max(((edges[a], edges[b]) for a, b in bins), key=gain)
+    if not gain(found):
+        return None
+    first, last = found
+    cell = -(-size // _BINS)
+    begins = range(max(0, first - cell), min(first + cell, last))
+    first, last = max(((place, last) for place in begins), key=gain)
+    ends = range(max(first + 1, last - cell), min(last + cell, size) + 1) if last < size else (last,)
+    return max(((first, place) for place in ends), key=gain)

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from sfusion.harness.errors import LogError
 from sfusion.harness.lab import journal_v1
-from sfusion.harness.studies.look.access_records import access_records
+from sfusion.harness.studies.look.access_records import ServerOutput, access_records
 from sfusion.harness.studies.look.dump_records import (
     is_request,
     is_sample,
@@ -35,7 +35,6 @@ from sfusion.harness.studies.look.own_lines import (
     is_journal_event,
     is_journal_header,
 )
-from sfusion.harness.studies.look.server_output import ServerOutput
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
@@ -168,7 +167,7 @@ class LogReader:
 
         try:
             with path.open("rb") as raw:
-                is_packed, unpacked = _is_gzip(raw), 0
+                is_packed, unpacked = raw.peek(2)[:2] == b"\x1f\x8b", 0
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
                 most = max(_LEAST_UNPACKED, _MOST_TIMES * size)
                 on_long = None if is_packed else too_long  # passing over a packed line may take as long as reading it
@@ -347,10 +346,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _is_gzip(file: Any) -> bool:
-    return bool(file.peek(2)[:2] == b"\x1f\x8b")
 
 
 def _raise(problem: str) -> None:

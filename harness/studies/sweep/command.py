@@ -41,11 +41,9 @@ from sfusion.harness.learning import sweep as learning
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_file
 from sfusion.harness.reports.line_chart import svg_file
-from sfusion.harness.studies.sweep.axes import label, read_axes
-from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, play_sample
-from sfusion.harness.studies.sweep.page import charts, render_sweep
-from sfusion.harness.studies.sweep.reporter import SweepReporter
+from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, label, play_sample, read_axes
 from sfusion.harness.studies.sweep.result import SweepResult
+from sfusion.harness.studies.sweep.telling import SweepReporter, charts, render_sweep
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked
 from sfusion_tools.wording import counted

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfusion.harness.studies.sweep.axes import are_numbers, label
-from sfusion.harness.studies.sweep.grid import Measured, plain
+from sfusion.harness.studies.sweep.grid import Measured, are_numbers, label, plain
 
 NEAR_BEST = 0.02
 """The recommended value loses at most this share of the best throughput."""

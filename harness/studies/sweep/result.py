@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sfusion.harness.lab.scenarios.parts import ObservedPart
-from sfusion.harness.studies.sweep.axes import label
-from sfusion.harness.studies.sweep.grid import Grid, Measured, SeedSpread, Values, plain
+from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, SeedSpread, Values, label, plain
 from sfusion.harness.studies.sweep.recommendation import Recommendation, recommend, recommend_for_all, within
 
 FIGURES = ("throughput", "p50", "p95", "p99", "refused", "wasted", "seconds")
@@ -60,7 +59,8 @@ class SweepResult:
         """The answer in one line."""
         path = self.grid.chosen.path
         if self.grid.compares:
-            return f"{len(self.grid.settings)} scenarios compared; vary a value below tools too for a recommendation"
+            what = "scenarios" if path == SCENARIO else f"values of {path}"
+            return f"{len(self.grid.settings)} {what} compared; vary a value below tools too for a recommendation"
         if any(one.cannot_tell for one in self.recommendations.values()):
             return f"{path}: cannot tell"
         if self.overall is None:

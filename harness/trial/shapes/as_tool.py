@@ -13,7 +13,6 @@ from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from sfusion_tools.tool_registry import read_entries
 
-_KEYS = ("rate_limit", "default_timeout", "headers")
 _DEFAULTS: dict[str, Any] = {"rate_limit": 10, "default_timeout": 30.0, "headers": {}}
 
 
@@ -26,7 +25,7 @@ def tools_of(text: str) -> tuple[list[dict[str, Any]], str]:
     if Path(text).exists() or ":" not in text:
         return read_entries(Path(text)), ""
     shape = _shape(text)
-    config = {"target": text, **{key: _DEFAULTS[key] for key in _KEYS if key in shape.takes}}
+    config = {"target": text, **{key: value for key, value in _DEFAULTS.items() if key in shape.takes}}
     return [{"class_name": f"{TargetTool.__module__}.{TargetTool.__name__}", "config": config}], shape.wall
 
 
@@ -53,7 +52,7 @@ class TargetTool(BaseTool):
         self, instance_id: str, parameters: dict[str, Any], **more: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any]]:
         if self._client is None:
-            settings = {key: self.config[key] for key in _KEYS if key in self.config}
+            settings = {key: self.config[key] for key in _DEFAULTS if key in self.config}
             url = str(self.config["sandbox_fusion_url"]).removesuffix("/run_code")
             client = self._shape.make()
             await client.begin(Settings((url,), **settings))

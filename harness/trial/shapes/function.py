@@ -74,9 +74,7 @@ class FunctionClient:
     learned = ("route", "takes")
 
     def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
-        self.where = where
         self._class = target if isinstance(target, type) else None
-        self._target = target
         self._surroundings = surroundings
         name = next((one for one in _METHODS if callable(getattr(target, one, None))), "")
         if self._class is not None:
@@ -85,7 +83,7 @@ class FunctionClient:
             self.parameters = Parameters.of(self.function, f"{where}.{name}")
             self._method = name
         else:
-            self._made_with = Parameters(where, {})
+            self._made_with = Parameters({})
             self.function = target if inspect.isroutine(target) else getattr(target, name)
             self.parameters = Parameters.of(self.function, where)
             self._method = ""
@@ -117,10 +115,7 @@ class FunctionClient:
         unseen = soft - seen_in(sent, asked)
         if "timeout" in unseen:
             unseen.add("default_timeout")
-        shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
-        shown |= {"outcome"} if "outcome" in told.fields else set()
-        shown |= {"reward"} if told.reward is not None else set()
-        self.takes = self.takes - unseen | shown
+        self.takes = self.takes - unseen | ({"reward"} if told.reward is not None else set())
 
     async def begin(self, settings: Settings) -> None:
         self._settings = settings

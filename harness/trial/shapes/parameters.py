@@ -56,22 +56,17 @@ ROUTE = "/run_code"
 class Parameters:
     """The parameters of a function or of a constructor, by their meaning."""
 
-    where: str
-    """What they belong to, for errors."""
     roles: Mapping[str, inspect.Parameter]
-    variadic: bool = False
 
     @classmethod
     def of(cls, function: Callable[..., Any], where: str) -> Parameters:
-        """Read a signature; raise BadOption for required parameters of unknown meaning."""
+        """Read a signature; raise BadOption for required parameters of unknown meaning, with ``where`` they belong."""
         roles: dict[str, inspect.Parameter] = {}
-        strange, variadic = [], False
+        strange = []
         for one in _signature(function).parameters.values():
-            if one.name == "self":  # of a method that is not bound yet
-                continue
-            if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
-                variadic = True
-            elif (role := _ROLE.get(one.name.lower().strip("_"))) is not None and role not in roles:
+            if one.name == "self" or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+                continue  # a method is not bound yet
+            if (role := _ROLE.get(one.name.lower().strip("_"))) is not None and role not in roles:
                 roles[role] = one
             elif one.default is one.empty:
                 strange.append(one.name)
@@ -82,7 +77,7 @@ class Parameters:
                 f"{where}: it is not known what to pass for {them}. Parameters are known by name "
                 f"({known}). Give the others defaults, or judge a function of yours that calls it"
             )
-        return cls(where, roles, variadic)
+        return cls(roles)
 
     def bind(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments. Meanings without a value keep their default, or are None."""

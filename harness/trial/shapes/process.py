@@ -62,10 +62,8 @@ class ProcessClient:
             self.speaks, self.takes = False, frozenset()
             return
         seen = seen_in(sent, asked) | ({"default_timeout"} if "timeout" in seen_in(sent, asked) else set())
-        stated = told.fields.get("takes")
-        shown = {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
-        shown |= {"reward"} if told.reward is not None else set()
-        self.takes = frozenset({"code", "text", "raises"} | shown | (set(stated) if stated is not None else seen))
+        seen = seen if self._stated is None else set(self._stated)
+        self.takes = self.takes | seen | ({"reward"} if told.reward is not None else set())
 
     async def begin(self, settings: Settings) -> None:
         self._settings = settings
@@ -109,8 +107,6 @@ class ProcessClient:
         error = found.pop("raised", None) or found.pop("error", None) if not found.get("text") else None
         told = told_of(found)
         fields = {name: value for name, value in told.fields.items() if name != "text"}
-        if self._stated is not None:
-            fields["takes"] = sorted(self._stated)
         self._waiting[call].set_result(Told(told.text, fields, told.reward, None if error is None else str(error)))
 
     async def _errors(self, process: Process) -> None:

@@ -10,9 +10,8 @@ import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -72,8 +71,13 @@ def shape_of(
     if isinstance(target, str):
         if target.endswith((".yaml", ".yml")):
             return _of_config(Path(target))
-        with _placeholders(variables):
+        # A module that reads its address when it is imported reads one that can be recognised later.
+        importing = Surroundings(variables, None)
+        importing.set(PLACEHOLDER)
+        try:
             module, target = _loaded(target)
+        finally:
+            importing.restore()
     else:
         module = sys.modules.get(getattr(target, "__module__", "") or "")
         name = getattr(target, "__qualname__", type(target).__name__)
@@ -85,7 +89,7 @@ def shape_of(
         raise BadOption(f"{name} looks like a tool of verl's, but has no {', '.join(f'{one}()' for one in lacking)}")
     if isinstance(target, type) and is_tool(target):
         entry = {"class_name": f"{target.__module__}.{target.__qualname__}", "config": {}}
-        return _probed(name, lambda: ToolClient(entry, name), "a tool class with verl's interface")
+        return _probed(name, lambda: ToolClient(entry), "a tool class with verl's interface")
     surroundings = Surroundings(variables, module, (attribute,) if attribute else ())
     first = FunctionClient(target, name, surroundings)
     kind = "a reward function" if first.is_reward else "a class" if isinstance(target, type) else "a function"
@@ -123,27 +127,11 @@ def _of_config(path: Path) -> Shape:
     if not entries:
         raise BadOption(f"{path}: `tools` is empty; a trial judges its first tool")
     sys.path += [str(path.resolve().parent), os.getcwd()]
-    return _probed(
-        str(path), lambda: ToolClient(entries[0], str(path)), f"the tool {entries[0]['class_name']} of a tool config"
-    )
+    about = f"the tool {entries[0]['class_name']} of a tool config"
+    return _probed(str(path), lambda: ToolClient(entries[0]), about)
 
 
 # -- loading --
-
-
-@contextmanager
-def _placeholders(variables: tuple[str, ...]) -> Iterator[None]:
-    """Let a module that reads its address when it is imported read one that can be recognised later."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(dict.fromkeys(variables, PLACEHOLDER))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _loaded(text: str) -> tuple[ModuleType, Any]:

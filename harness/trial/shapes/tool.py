@@ -77,8 +77,7 @@ class ToolClient:
     learned = ("route", "takes", "asked")
     route = ROUTE
 
-    def __init__(self, entry: Mapping[str, Any], where: str) -> None:
-        self.where = where
+    def __init__(self, entry: Mapping[str, Any]) -> None:
         self._entry = dict(entry)
         self._tool: Any = None
         self._own = is_own(self._entry)
@@ -92,17 +91,10 @@ class ToolClient:
         settings = {name for name, key in CONFIG.items() if key in self.asked or self._own}
         if "language" not in sent:
             self._names.pop("language", None)
-        shown = {"metrics"} if told.fields else set()
-        shown |= {"outcome"} if "outcome" in told.fields else set()
-        shown |= {"exit_code"} if {"exit_code", "return_code"} & set(told.fields) else set()
-        shown |= {"reward"} if told.reward is not None else set()
-        shown |= {"urls"} if self._own or self._lists_addresses else set()
-        self.takes = self.takes | settings | (set(self._names) - {"solution"}) | shown
-
-    @property
-    def _lists_addresses(self) -> bool:
         config = self._entry.get("config") or {}
-        return any(isinstance(config.get(key), list) for key in URL_KEYS)
+        several = self._own or any(isinstance(config.get(key), list) for key in URL_KEYS)
+        shown = ({"reward"} if told.reward is not None else set()) | ({"urls"} if several else set())
+        self.takes = self.takes | settings | (set(self._names) - {"solution"}) | shown
 
     async def begin(self, settings: Settings) -> None:
         config = dict(self._entry.get("config") or {})

@@ -180,7 +180,7 @@ class Llama3(ObjectFormat):
 
     name = "llama3"
     models = r"llama-?3|llama-?4.*json|functionary"
-    signs = ("<|start_header_id|>",)
+    signs = ("<|eot_id|>",)
     parser = Llama3Parser
     marks = (re.compile(r"<\|python_", re.IGNORECASE),)
     variants = ("python_tag", "bare")

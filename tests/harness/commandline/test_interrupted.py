@@ -25,7 +25,7 @@ def test_ctrl_c_while_the_command_is_imported_shows_no_traceback() -> None:
 def test_ctrl_c_prints_one_line_that_says_what_was_kept(tmp_path: Path) -> None:
     out, junit = tmp_path / "runs", tmp_path / "junit.xml"
     junit.write_text("the last good one")
-    options = ["--jobs", "2", "--out", str(out), "--junit", str(junit), "--html", str(tmp_path / "index.html")]
+    options = ["-v", "--jobs", "2", "--out", str(out), "--junit", str(junit), "--html", str(tmp_path / "index.html")]
     command = [sys.executable, "-m", "sfusion", "run", *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0) as process:

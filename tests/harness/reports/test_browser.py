@@ -12,13 +12,11 @@ from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
 from sfusion.harness.studies.compare.telling import render_comparison
-from sfusion.harness.studies.history.record import HistoryRecord
-from sfusion.harness.studies.history.store import ScenarioHistory
+from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
 from sfusion.harness.studies.history.telling import render_history
-from sfusion.harness.studies.sweep.axes import Axis
-from sfusion.harness.studies.sweep.grid import Grid, GridSample, Measured
-from sfusion.harness.studies.sweep.page import render_sweep
+from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
 from sfusion.harness.studies.sweep.result import SweepResult
+from sfusion.harness.studies.sweep.telling import render_sweep
 from tests.harness.reports.conftest import Opened
 from tests.harness.reports.synthetic import PLANTED, Simulation, broken_run, held_run
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
+from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.limiter.machine import machine_limiter
 
-HASTY = (
-    "import sfusion.harness.serving.commands.limiter as one, sfusion.harness.cli as cli; one._PATIENCE = 1.0; cli.app()"
-)
+HASTY = """import sfusion.harness.cli as cli, sfusion.harness.serving.commands.limiter as one
+one._LEAST = one._PATIENCE = 1.0
+cli.app()"""
 
 
 def test_nothing_listens_there() -> None:
@@ -23,6 +28,30 @@ def test_nothing_listens_there() -> None:
     assert done.exit_code == 3
     assert done.output.startswith(f"no Ray cluster at {address!r}: Connection refused")
     assert len(done.output.splitlines()) == 1
+
+
+def test_the_cluster_that_ray_remembers_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    done = CliRunner().invoke(app, ["limiter"], env={"RAY_ADDRESS": None})
+    assert (done.exit_code, done.output.startswith(f"no Ray cluster at {address!r}: Connection refused")) == (3, True)
+
+
+def test_the_limiter_of_this_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # the path of a socket must be short
+        monkeypatch.setenv("SFUSION_LIMITER_DIR", folder)
+        gone = CliRunner().invoke(app, ["limiter", "--machine", "--name", "mine"])
+        assert (gone.exit_code, "this machine has no limiter named 'mine'" in gone.output) == (3, True)
+
+        async def shown() -> str:
+            async with machine_limiter(LimiterSettings(3), "mine").permit():
+                return CliRunner().invoke(app, ["limiter", "--machine", "--name", "mine"]).output
+
+        assert "in use         1 of 3" in asyncio.run(shown())
+    assert CliRunner().invoke(app, ["limiter", "--machine", "--remove"]).exit_code == 2
 
 
 def test_what_listens_there_never_answers() -> None:

@@ -19,7 +19,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.harness.cli import app
 from sfusion.harness.errors import BadOption
-from sfusion.harness.serving.token import refuse_readable
+from sfusion.harness.serving.server_options import refuse_readable
 from tests.fakes.wire.raw import PATIENCE, get, one, run_code
 
 TOKEN = "t0k-secret"

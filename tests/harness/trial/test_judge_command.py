@@ -86,6 +86,7 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     first = judge(tmp_path, "curt:run", *files)
     found = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     assert (first.returncode, found["stage"], found["ok"]) == (1, "virtual", False)
+    assert "compile_timeout, deadline, default_timeout, files, headers" in found["left_out"]["parameters"]
     assert {"read_as_happened", "ends_told_apart"} <= {
         one["promise"] for one in found["verdicts"] if one["state"] == "broken"
     }

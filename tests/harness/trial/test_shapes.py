@@ -16,11 +16,11 @@ from tests.cases import every
 CLIENTS = Path(__file__).parent / "clients"
 SHAPES = f"{CLIENTS / 'shapes.py'}:"
 FUNCTION = "code concurrent raises text "
-ANSWER = FUNCTION + "exit_code "
+ANSWER = FUNCTION
 SDK = ANSWER + "language stdin files timeout default_timeout compile_timeout"
 TOOL = (
-    "arguments cancel code compile_timeout concurrent deadline default_timeout exit_code headers instances language "
-    "memory metrics outcome rate_limit reward text timeout urls"
+    "arguments cancel code compile_timeout concurrent deadline default_timeout headers instances language "
+    "memory rate_limit reward text timeout urls"
 )
 
 CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {

@@ -15,11 +15,11 @@ from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.trial.checks import CHECKS
 from sfusion.harness.trial.client import TAKES, Settings, Told, TrialAsk
-from sfusion.harness.trial.judging import judge_record, wording_table
 from sfusion.harness.trial.plan import Scene, TrialPlan
 from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
-from sfusion.harness.trial.virtual import VirtualStage
+from sfusion.harness.trial.trial import judge_record, wording_table
+from sfusion.harness.trial.virtual import play_virtually
 from tests.proof.tool_client import ToolClient
 from tests.reference_tool import GoodTool
 
@@ -65,7 +65,7 @@ def plan(*names: str, seed: int = 0, **changes: Any) -> TrialPlan:
 
 
 def played(client: Callable[[], Any], *names: str, **changes: Any) -> tuple[Record, list[Verdict]]:
-    record = VirtualStage().play(plan(*names, **changes), client)
+    record = play_virtually(plan(*names, **changes), client)
     return record, judge_record(record)
 
 
@@ -127,7 +127,7 @@ def test_what_virtual_time_cannot_play_is_unknown() -> None:
 
 def test_the_same_seed_gives_the_same_record_and_another_one_other_canaries() -> None:
     records = [
-        VirtualStage().play(plan("programs", "together", seed=seed), lambda: ToolClient(GoodTool)) for seed in (1, 1, 2)
+        play_virtually(plan("programs", "together", seed=seed), lambda: ToolClient(GoodTool)) for seed in (1, 1, 2)
     ]
     facts = [
         [(one.mark, one.at, one.status, one.body) for scene in record.scenes.values() for one in scene.requests]

@@ -45,7 +45,7 @@ def play(target: Any, *calls: TrialCall, command: tuple[str, ...] = (), **more: 
     shape = shape_of(target, command=command)
     seconds = 0.0 if shape.child else 5.0
     scene = Scene("only", calls, {name: (ProgramTruth(f"{name}\n", seconds=seconds),) for name in names}, **more)
-    record = WallStage(child=shape.child, divide=shape.divide).play(TrialPlan(0, (scene,)), shape.make)
+    record = WallStage(TrialPlan(0, (scene,)), shape.make, child=shape.child, divide=shape.divide).play()
     return record, record.scenes["only"]
 
 

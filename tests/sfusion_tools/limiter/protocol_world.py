@@ -13,8 +13,8 @@ from typing import Any
 
 from sfusion_tools.limiter.client_core import LAST_RETRY, ClientCore
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
-from sfusion_tools.limiter.record import LimiterRecord, learning_of
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterRecord, LimiterReply, Poll
+from sfusion_tools.limiter.record import learning_of
 from sfusion_tools.limiter.settings import LimiterSettings, Share
 
 LEASES = (6.0, 10.0, 30.0)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from sfusion_tools.limiter.client_core import ClientCore
-from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
-from sfusion_tools.limiter.record import LimiterRecord, learning_of
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterRecord, LimiterReply, Poll
+from sfusion_tools.limiter.record import learning_of
 from tests.sfusion_tools.limiter.protocol_world import ACTIONS, NEAR, WIRE, WatchedCore, World
 
 PICKS = 60

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Attach, Batch
-from sfusion_tools.limiter.record import LimiterRecord, learning_of
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterRecord
+from sfusion_tools.limiter.record import learning_of
 from sfusion_tools.limiter.settings import LimiterSettings
 from tests.sfusion_tools.limiter.bench import Bench
 

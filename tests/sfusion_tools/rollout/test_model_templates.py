@@ -1,11 +1,9 @@
-"""Tool turns are rendered right with the chat templates of current models; docs/rollout.md lists which."""
+"""Tool turns are rendered right with the chat templates of current models."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +16,6 @@ from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, TemplateEr
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.continuation import call_id, continuation
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer, TokenizerError, load_tokenizer
-from tests import ROOT
 from tests.sfusion_tools.rollout.helpers import RecordingTool, schema
 from tests.sfusion_tools.rollout.model_templates import MODELS, REPLIES, TEMPLATES, Model
 from tests.sfusion_tools.tokenizers.test_hugging_face import TEMPLATE, save_tokenizer
@@ -338,32 +335,3 @@ def test_the_built_in_template_has_no_options() -> None:
     with pytest.raises(TokenizerError, match="enable_thinking"):
         load_tokenizer(enable_thinking=False)
     assert isinstance(load_tokenizer(), ByteTokenizer)
-
-
-def table() -> Iterator[str]:
-    """The table of docs/rollout.md, from what the templates do."""
-    yield "| model | thinking | tools | replies to parallel calls |"
-    yield "|---|---|---|---|"
-    for model in MODELS:
-        for mode in model.modes:
-            done, _ = run(model, mode)
-            assert done.failure is None
-        tokenizer = tokenizer_of(model, mode)
-        listed = "code_interpreter" in tokenizer.decode(done.prompt_ids)
-        replies = [{"role": "tool", "content": text, "tool_call_id": call_id()} for text in ("red", "blue")]
-        text = tokenizer.decode(continuation(tokenizer, replies, last=None))
-        between = tokenizer.encode(text[text.index("red") : text.index("blue")])
-        apart = any(not tokenizer.decode([number], skip_special_tokens=True) for number in between)
-        parallel = "one call per turn" if model.one_call else "a message each" if apart else "one message"
-        thinking = ", ".join(model.modes) if list(model.modes) != [""] else "–"
-        yield f"| {model.name} | {thinking} | {'in the prompt' if listed else 'not in the template'} | {parallel} |"
-
-
-def test_the_docs_have_the_table_of_models() -> None:
-    """Run ``python -m tests.sfusion_tools.rollout.test_model_templates`` to print the table."""
-    pytest.importorskip("transformers", reason="extra hf is not installed")
-    assert "\n".join(table()) in (ROOT / "docs" / "rollout.md").read_text(encoding="utf-8")
-
-
-if __name__ == "__main__":
-    sys.stdout.write("\n".join(table()) + "\n")

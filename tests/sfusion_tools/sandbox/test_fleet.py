@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sfusion_tools.sandbox.fleet import FIRST_PAUSE, KNOWN, LONGEST_ASKED, LONGEST_PAUSE, Fleet, Health, LoopSlots, Slot
+from sfusion_tools.sandbox.fleet import FIRST_PAUSE, LONGEST_ASKED, LONGEST_PAUSE, Fleet, Health, LoopSlots, Slot
 
 A, B, C = "http://a:1", "http://b:2", "http://c:3"
 
@@ -231,17 +231,6 @@ def test_an_attempt_of_unknown_health_leaves_the_endpoint_unchanged():
     calls.one(0.0, health=None)
     endpoint = calls.fleet.endpoint(A)
     assert (endpoint.failures, endpoint.in_flight, endpoint.speed) == (0, 0, None)
-
-
-def test_idle_endpoints_are_forgotten_when_there_are_too_many():
-    fleet = Fleet()
-    slots = LoopSlots(fleet)
-    busy = Slot(slots, [A], 0.0).__enter__()
-    for number in range(3 * KNOWN):
-        with Slot(slots, [f"http://h{number}"], 0.0):
-            pass
-    assert len(fleet._known) <= KNOWN
-    assert fleet.endpoint(A) is busy.endpoint
 
 
 def test_a_sandbox_on_the_port_of_an_earlier_one_does_not_inherit_its_failures():

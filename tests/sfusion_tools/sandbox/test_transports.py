@@ -21,11 +21,11 @@ from aiohttp.client_proto import ResponseHandler
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
-from sfusion_tools.sandbox import Program, RetryPolicy, fast_transport, transport_choice
+from sfusion_tools.sandbox import Program, RetryPolicy, fast_transport
+from sfusion_tools.sandbox.client import SWITCH, _fast_transport, chosen_transport
 from sfusion_tools.sandbox.fast_transport import FastTransport
 from sfusion_tools.sandbox.public_transport import PublicTransport, _Sockets, our_error
 from sfusion_tools.sandbox.transport import Address, TransportError
-from sfusion_tools.sandbox.transport_choice import SWITCH, chosen_transport
 from tests.sfusion_tools.sandbox.helpers import (
     RawServer,
     answering,
@@ -366,9 +366,9 @@ def test_the_fast_transport_is_the_default_where_it_was_tested(monkeypatch):
 def undecided(monkeypatch):
     """Nothing is forced, and nothing was found out yet."""
     monkeypatch.delenv(SWITCH)
-    transport_choice._fast_transport.cache_clear()
+    _fast_transport.cache_clear()
     yield
-    transport_choice._fast_transport.cache_clear()
+    _fast_transport.cache_clear()
 
 
 @pytest.mark.parametrize("version", ["3.14.0", "3.14.99", "3.15.0", "4.0.0a1", "3.14.2rc1"])

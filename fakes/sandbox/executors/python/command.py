@@ -217,8 +217,12 @@ class CommandRunner:
         stdin: str | None = None,
         memory_limit_mb: int = -1,
         results: int | None = None,
+        program: str = "",
     ) -> CommandResult:
-        """Run a command; a failure to start it is also a result. Its descriptor 3 is `results`, if given."""
+        """Run a command; a failure to start it is also a result. Its descriptor 3 is `results`, if given.
+
+        `program` is the file that bash would run for it, if the command is nothing but a name and arguments.
+        """
         if math.isnan(timeout):
             return CommandResult.failed(command, "cannot convert float NaN to integer")
         try:
@@ -238,6 +242,7 @@ class CommandRunner:
             work.writable,
             max(memory_limit_mb, 0) * 2**20,
             work.mounts,
+            program,
             work.user,
             self.confinement.user_kind,
         )

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from sfusion.fakes.sandbox.protocol import (
@@ -191,7 +191,10 @@ class PythonExecutor:
                 compiled = await runner.run(command, work, request.compile_timeout, memory_limit_mb=memory)
             if compiled is None or (compiled.status == "Finished" and compiled.return_code == 0):
                 command = language.run.format(**names)
-                ran = await runner.run(command, work, request.run_timeout, stdin=request.stdin, memory_limit_mb=memory)
+                program = _python(work.env["PATH"]) if request.language == "python" else ""
+                ran = await runner.run(
+                    command, work, request.run_timeout, stdin=request.stdin, memory_limit_mb=memory, program=program
+                )
             fetched: dict[str, str] = {}
             if language.gives_files and request.fetch_files:
                 fetched = await asyncio.to_thread(work.fetch, request.fetch_files, FETCH_LIMIT)
@@ -231,11 +234,11 @@ class PythonExecutor:
         user = next(self._users) if confinement.own_user else None
         work = WorkDirectory(self._room()[0], private, self._needed, user)
         work.env = {
-            "PATH": self._path or default_path(),
             "HOME": work.home,
             **({} if work.mounts else {"TMPDIR": work.home}),
             "LANG": "C.UTF-8",
             "SHLVL": "2",  # as recorded: the real server runs in a nested shell
+            "PATH": self._path or default_path(),
             **(language.env if language else {}),
             **self._env,
         }
@@ -259,6 +262,11 @@ def _named_python(room: str) -> str:
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
     script.chmod(0o755)
     return str(folder)
+
+
+@cache
+def _python(search_path: str) -> str:
+    return shutil.which("python", path=search_path) or ""
 
 
 def _agreed(what: str, wanted: bool | None, able: bool) -> bool:

@@ -29,6 +29,8 @@ def test_a_new_scenario_is_valid_and_every_promise_holds(tmp_path: Path) -> None
     code, text = sfusion("run", file, "--jobs", 1, "--twice", "-v")
     assert code == 0, text
     assert "held    slow-start" in text
+    assert "\n  also held: " in text
+    assert "tool_never_raises" in text, "an implied promise, which the file does not name"
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:

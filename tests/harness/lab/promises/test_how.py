@@ -25,8 +25,7 @@ from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion.harness.search.shrink import Budget, Failure, Reproduces, failures_of, shrink
 from sfusion.harness.search.shrink.failure import STUCK
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
-from sfusion.harness.studies.history.record import HistoryRecord
-from sfusion.harness.studies.history.store import ScenarioHistory
+from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
 from tests import ROOT
 from tests.harness.lab.promises.scenes import all_promises, rollout_scene, scene
 from tests.proof.mistakes import MISTAKES

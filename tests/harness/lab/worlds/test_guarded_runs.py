@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.lab.scenarios.rollouts import RolloutPart
 from sfusion.harness.lab.worlds import sim
-from sfusion.harness.lab.worlds.worker_rollouts import Rollouts
+from sfusion.harness.lab.worlds.worker_rollouts import Rollouts, ScriptedModel
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.harness.lab.promises.scenes import scene, verdicts
@@ -61,11 +60,13 @@ def test_a_rollout_that_the_guard_stops_ends_as_failed() -> None:
 def test_the_guard_does_not_end_a_worker() -> None:
     """On a cluster, an error of a worker would end the whole run."""
     config = {"sandbox_fusion_url": "http://127.0.0.1:1", "guard": {"window": 1, "then": "fail"}, "max_attempts": 1}
-    part, limits = RolloutPart.model_validate(TURNS), RolloutLimits()
+    guarded = scene(load=None, rollouts=TURNS, tools={"default_timeout": 1})
 
     async def go() -> str:
         tool = SandboxFusionTool(config)
-        rollouts = Rollouts(part, tool, "w", seed=0, limits=limits, note=lambda *_, **__: None, timeout=1.0)
+        assert guarded.rollouts is not None
+        model = ScriptedModel(guarded.rollouts, 0, tool.name, lambda *_, **__: None)
+        rollouts = Rollouts(guarded, model, tool, RolloutLimits(), lambda *_, **__: None)
         request = rollouts.request("r001")
         await rollouts.run(request)
         return request.state.value

@@ -16,7 +16,8 @@ from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
 from sfusion.fakes.wire import Access, Answer, Request, WireApp, WireServer
-from sfusion.harness.real.doctor import CHECKS, Check, Client, Examination, Plan, SandboxSettings, examine
+from sfusion.harness.real.doctor.examination import CHECKS, Check, Examination, examine
+from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 
 GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
 """Makes a scripted fake pass for a sandbox that runs programs."""

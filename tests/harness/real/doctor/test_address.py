@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.real.doctor import Client, Plan
+from sfusion.harness.real.doctor.settings import Client, Plan
 from tests.harness.real.doctor.servers import (
     QUICK,
     SFUSION,

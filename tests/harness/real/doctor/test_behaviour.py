@@ -15,8 +15,7 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
-from sfusion.harness.real.doctor import Plan
-from sfusion.harness.real.doctor.plan import PACKAGES
+from sfusion.harness.real.doctor.settings import PACKAGES, Plan
 from tests.harness.real.doctor.servers import (
     QUICK,
     Changed,

@@ -13,7 +13,7 @@ import trustme
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire import Answer, Request
-from sfusion.harness.real.doctor import Plan
+from sfusion.harness.real.doctor.settings import Plan
 from tests.harness.real.doctor.servers import (
     GREETS,
     HASTY,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.real.doctor import Point, find_knee
+from sfusion.harness.real.doctor.knee import Point, find_knee
 
 LEVELS = (1, 2, 4, 8, 16, 32, 64)
 

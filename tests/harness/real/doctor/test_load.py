@@ -8,9 +8,10 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sandbox.executors.python import command
-from sfusion.harness.real.doctor import Plan, SandboxSettings, examine, throughput
-from sfusion.harness.real.doctor.examination import Observer
+from sfusion.harness.real.doctor import throughput
+from sfusion.harness.real.doctor.examination import Observer, examine
 from sfusion.harness.real.doctor.knee import Point
+from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
 from sfusion.harness.real.doctor.throughput import Sweep, is_stable, pooled
 from tests.harness.real.doctor.servers import (
     GREETS,

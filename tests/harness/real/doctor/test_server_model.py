@@ -11,9 +11,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.lab.scenarios import read_scenarios
-from sfusion.harness.real.doctor import Examination, Point, settings_of_url
-from sfusion.harness.real.doctor.command import write_model
-from sfusion.harness.real.doctor.knee import Refusals, fit_model, model_file
+from sfusion.harness.real.doctor.knee import FittedModel, Point, fit_model, model_file
 
 LEVELS = (1, 2, 4, 8, 16)
 
@@ -52,14 +50,14 @@ def test_a_collapse_is_named_because_no_model_has_it() -> None:
 @pytest.mark.parametrize(
     ("refusal", "model"),
     [
-        (Refusals(429, "2"), {"kind": "quota", "in_flight": 5, "retry_after": 2.0}),
-        (Refusals(429, "Wed, 21 Oct 2026 07:28:00 GMT"), {"kind": "quota", "in_flight": 5}),
-        (Refusals(503), {"kind": "queue", "workers": 4, "waiting": 1, "status": 503}),
+        ((429, 2.0), {"kind": "quota", "in_flight": 5, "retry_after": 2.0}),
+        ((429, None), {"kind": "quota", "in_flight": 5}),
+        ((503, None), {"kind": "queue", "workers": 4, "waiting": 1, "status": 503}),
     ],
 )
-def test_refusals_become_a_quota_or_a_queue(refusal: Refusals, model: dict[str, Any]) -> None:
+def test_refusals_become_a_quota_or_a_queue(refusal: tuple[int, float | None], model: dict[str, Any]) -> None:
     measured = [Point(1, 10, 0.1, 2), Point(2, 20, 0.1, 4), Point(4, 40, 0.1, 8), Point(8, 40, 0.1, 16, throttled=6)]
-    found = fit_model(measured, sleeps=0.1, refusal=refusal)
+    found = fit_model(measured, sleeps=0.1, status=refusal[0], retry_after=refusal[1])
     assert found is not None
     assert found.model == model
 
@@ -68,11 +66,16 @@ def test_no_model_of_a_sandbox_that_does_not_work() -> None:
     assert fit_model([Point(1, 0, 0, 2, failed=2)], sleeps=0.1) is None
 
 
+def _measured(measured: list[Point], fitted: FittedModel) -> dict[str, Any]:
+    model = asdict(fitted) | {"programs": "programs that sleep 0.1 s"}
+    return {"sweep": [asdict(point) for point in measured], "server_model": model}
+
+
 def test_the_file_is_a_commented_part_of_a_scenario(tmp_path: Path) -> None:
     measured = points(10, 20, 40, 57, 57, alone=0.1)
     fitted = fit_model(measured, sleeps=0.1)
     assert fitted is not None
-    text = model_file(fitted, measured, label="http://a\nb: 1", programs="programs that sleep 0.1 s", version="1.0")
+    text = model_file(_measured(measured, fitted), "http://a\nb: 1")
     (tmp_path / "model.yaml").write_text(text)
     (tmp_path / "mine.yaml").write_text(
         "extends: model.yaml\nscenario: mine\nabout: It.\nload: {calls: 1}\npromises: [every_call_ends_once]\n"
@@ -88,15 +91,9 @@ def test_doctor_writes_what_it_measured_for_a_sweep(tmp_path: Path) -> None:
         "scenario: mine\nabout: It.\nload: {calls: 24, program: {seconds: 0.1}}\npromises: [every_call_ends_once]\n"
     )
     measured = [Point(1, 10, 0.1, 2), Point(2, 20, 0.1, 4), Point(4, 40, 0.1, 8), Point(8, 40, 0.1, 16, throttled=6)]
-    fitted = fit_model(measured, sleeps=0.1, refusal=Refusals(429, "1"))
+    fitted = fit_model(measured, sleeps=0.1, status=429, retry_after=1.0)
     assert fitted is not None
-    examination = Examination(settings_of_url("http://127.0.0.1:9/run_code"))
-    assert not write_model(model, examination)
-    examination.measured = {
-        "sweep": [asdict(point) for point in measured],
-        "server_model": asdict(fitted) | {"programs": "programs that sleep 0.1 s"},
-    }
-    assert write_model(model, examination)
+    model.write_text(model_file(_measured(measured, fitted), "http://127.0.0.1:9/run_code"))
     swept = CliRunner().invoke(
         app,
         [

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.real.doctor import CHECKS as ALL
-from sfusion.harness.real.doctor import Plan
+from sfusion.harness.real.doctor.examination import CHECKS as ALL
+from sfusion.harness.real.doctor.settings import Plan
 from tests.harness.real.doctor.servers import GREETS, breaking, examined, ids, only, scripted, seen, severity
 from tests.sfusion_tools.sandbox.helpers import virtually
 

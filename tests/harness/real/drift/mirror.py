@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfusion.harness.real.probes import Probe, ProbeAnswer, Server
-from sfusion.harness.real.probes.raw_http import request_bytes
+from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server, request_bytes
 
 Plant = Callable[[ProbeAnswer], ProbeAnswer]
 PATIENCE = 60.0

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.real.drift import (
-    Acceptance,
-    Difference,
-    ServerAnswers,
-    compare_answers,
-    drift_headline,
-    read_acceptances,
-)
-from sfusion.harness.real.probes import BadProbes, Probe, ProbeAnswer, ProbeRequest
+from sfusion.harness.errors import BadProbes
+from sfusion.harness.real.drift.comparing import Difference
+from sfusion.harness.real.drift.judging import Acceptance, ServerAnswers, compare_answers, read_acceptances
+from sfusion.harness.real.drift.reporting import drift_headline
+from sfusion.harness.real.probes.model import Probe, ProbeRequest
+from sfusion.harness.real.probes.raw_http import ProbeAnswer
 
 PROBE = Probe(id="memory/limit", about="Any question will do.", request=ProbeRequest())
 LEFT = ServerAnswers("fake", {PROBE.id: ProbeAnswer(200, (), b'{"status":"Failed","cells":[{"stdout":"a"}]}')})
@@ -22,27 +19,27 @@ RIGHT = ServerAnswers("real", {PROBE.id: ProbeAnswer(200, (), b'{"status":"Succe
 
 
 def test_an_accepted_difference_does_not_count() -> None:
-    accepted = [Acceptance("memory/*", "body.status", "the image ignores limits")]
+    accepted = [Acceptance(probe="memory/*", place="body.status", reason="the image ignores limits")]
     report = compare_answers([PROBE], LEFT, RIGHT, accepted)
     assert [finding.accepted for finding in report.findings] == ["the image ignores limits", None]
     assert [finding.difference.place for finding in report.open] == ["body.cells[0].stdout"]
     assert drift_headline(report).startswith(
         "1 breaking, 0 visible, 0 cosmetic, 1 accepted: differences in 1 of 1 probes"
     )
-    everything = compare_answers([PROBE], LEFT, RIGHT, [Acceptance("*", "*", "looked at")])
+    everything = compare_answers([PROBE], LEFT, RIGHT, [Acceptance(probe="*", place="*", reason="looked at")])
     assert not everything.breaking
 
 
 def test_an_acceptance_that_matches_nothing_is_reported() -> None:
-    gone = Acceptance("stdin/*", "*", "it was once so")
+    gone = Acceptance(probe="stdin/*", place="*", reason="it was once so")
     assert compare_answers([PROBE], LEFT, RIGHT, [gone]).unused == (gone,)
 
 
 def test_square_brackets_in_a_place_are_indexes() -> None:
     difference = Difference("a/b", "body.cells[0].stdout", "text", "a", "b")
-    assert Acceptance("a/b", "body.cells[0].*", "why not").covers(difference)
-    assert Acceptance("a/b", "body.cells[*].stdout", "why not").covers(difference)
-    assert not Acceptance("a/b", "body.cells[1].*", "why not").covers(difference)
+    assert Acceptance(probe="a/b", place="body.cells[0].*", reason="why not").covers(difference)
+    assert Acceptance(probe="a/b", place="body.cells[*].stdout", reason="why not").covers(difference)
+    assert not Acceptance(probe="a/b", place="body.cells[1].*", reason="why not").covers(difference)
 
 
 def test_a_file_of_known_differences_is_read(tmp_path: Path) -> None:

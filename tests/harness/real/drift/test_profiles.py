@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sfusion.harness.real.drift import ServerAnswers, compare_answers, fake_answers, live_answers, profile_of
-from sfusion.harness.real.probes import bundled_probes, chosen
+from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers, fake_answers, live_answers, profile_of
+from sfusion.harness.real.probes.suite import bundled_probes, chosen
 from tests.harness.real.drift.served import served
 
 pytestmark = pytest.mark.xdist_group("drift between processes")

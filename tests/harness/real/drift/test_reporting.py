@@ -7,17 +7,11 @@ import json
 
 import pytest
 
-from sfusion.harness.real.drift import (
-    DriftReport,
-    ServerAnswers,
-    as_json,
-    as_markdown,
-    compare_answers,
-    print_report,
-)
 from sfusion.harness.real.drift.command import probe_progress
-from sfusion.harness.real.drift.reporting import _code
-from sfusion.harness.real.probes import Probe, ProbeAnswer, ProbeRequest
+from sfusion.harness.real.drift.judging import DriftReport, ServerAnswers, compare_answers
+from sfusion.harness.real.drift.reporting import _code, as_json, as_markdown, print_report
+from sfusion.harness.real.probes.model import Probe, ProbeRequest
+from sfusion.harness.real.probes.raw_http import ProbeAnswer
 
 EVIL = "\x1b[31m| `` `x` <b> \n# heading \r [bold]y[/bold]"
 

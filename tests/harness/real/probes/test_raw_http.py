@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sfusion.harness.real.probes import Probe, ProbeAnswer, ProbeRequest, Server
-from sfusion.harness.real.probes.raw_http import NotConnected, exchange, request_bytes
+from sfusion.harness.real.probes.model import Probe, ProbeRequest
+from sfusion.harness.real.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
 from tests.ports import closed_port
 
 

@@ -13,9 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sfusion.harness.real.drift.comparing import steady
-from sfusion.harness.real.probes import Probe, ProbeAnswer, ProbeRequest, Scrubber, bundled_probes, recording_lines
-from sfusion.harness.real.probes.scrubbing import mask
+from sfusion.harness.real.probes.cassette import recording_lines
+from sfusion.harness.real.probes.model import Probe, ProbeRequest
+from sfusion.harness.real.probes.raw_http import ProbeAnswer
+from sfusion.harness.real.probes.scrubbing import Scrubber, mask
 from sfusion.harness.real.probes.sending import scrubber_for
+from sfusion.harness.real.probes.suite import bundled_probes
 
 QUIET = settings(max_examples=60)
 

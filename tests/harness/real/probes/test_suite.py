@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.real.probes import BadProbes, Probe, Server, bundled_probes, chosen, read_probes, suite_with
-from sfusion.harness.real.probes.raw_http import request_bytes
-from sfusion.harness.real.probes.suite import _BUNDLED
+from sfusion.harness.errors import BadProbes
+from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.raw_http import Server, request_bytes
+from sfusion.harness.real.probes.suite import _BUNDLED, bundled_probes, chosen, read_probes, suite_with
 
 PROBES = bundled_probes()
 GROUPS = {

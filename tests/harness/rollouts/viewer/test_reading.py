@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,13 @@ def test_any_line_is_read_without_an_exception(raw: bytes) -> None:
     assert read_sample(raw, 0).preview is not None
 
 
-@pytest.mark.parametrize("score", ["high", None, True, float("nan")])
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_scores_that_only_python_calls_json_are_shown(score: float) -> None:
+    sample = read_sample(json.dumps({"input": "", "output": "x", "score": score}).encode(), 0)
+    assert (sample.problem, f"{sample.score:g}") == (None, f"{score:g}")
+
+
+@pytest.mark.parametrize("score", ["high", None, True])
 def test_a_score_that_is_not_a_number_is_none(score: Any) -> None:
     assert read_sample(json.dumps({"input": "", "output": "", "score": score}).encode(), 0).score is None
 

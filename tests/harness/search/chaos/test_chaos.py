@@ -11,10 +11,11 @@ import pytest
 
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import Verdict
+from sfusion.harness.lab.promises.permits import InFlight
 from sfusion.harness.lab.runs import RunResult, Task, run_one
 from sfusion.harness.search.chaos.command import render_page
-from sfusion.harness.search.chaos.plan import LEASE, plan_round
-from sfusion.harness.search.chaos.rounds import Round, SandboxCount, count_at_sandbox
+from sfusion.harness.search.chaos.plan import plan_round
+from sfusion.harness.search.chaos.rounds import Round, count_at_sandbox
 from tests.harness.lab.promises.scenes import scene
 
 
@@ -36,7 +37,7 @@ def test_rounds_hold_in_sim_and_all_their_events_happen() -> None:
     for number in (2, 5, 13):  # with a stopped limiter; with a killed and resized one
         result = run_one(Task(plan_round(1, number, 3), "sim"))
         assert [verdict.sentence for verdict in result.verdicts if not verdict.held] == []
-        assert count_at_sandbox(result.journal, LEASE).problems == []
+        assert not count_at_sandbox(result.journal).broken
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,8 @@ def test_a_stopped_limiter_takes_no_permits_from_those_who_could_not_renew_them(
     result = run_one(Task(scene(load=slow, tools=tools, events=stop), "sim"))
     assert [verdict.sentence for verdict in result.verdicts if not verdict.held] == []
     assert Counter(one["event"] for one in result.journal.events)["expired"] == 0
-    assert count_at_sandbox(result.journal, 3.0) == SandboxCount(3, [])
+    seen = count_at_sandbox(result.journal)
+    assert (seen.peak, seen.broken) == (3, 0)
 
 
 def test_a_limit_changed_while_the_limiter_is_dead_applies_when_it_is_back() -> None:
@@ -86,41 +88,25 @@ def test_a_limit_changed_while_the_limiter_is_dead_applies_when_it_is_back() -> 
 # -- what the sandbox counts --
 
 
-def counted(*events: tuple[str, str, dict[str, Any]]) -> list[str]:
+def counted(*events: tuple[str, str, dict[str, Any]]) -> int:
     journal = Journal({})
-    journal.note(0.0, "world", "began", limit=1)
+    journal.note(0.0, "world", "began", limit=1, lease=2.0)
     for number, (source, event, facts) in enumerate(events, 1):
         journal.note(number, source, event, **facts)
-    return count_at_sandbox(journal, 2.0).problems
-
-
-def request(call: str, *, status: int = 200) -> list[tuple[str, str, dict[str, Any]]]:
-    facts = {"call": call, "attempt": 1}
-    end = ("server", "answered", {**facts, "status": status, "client_gone": False})
-    return [("server", "arrived", {**facts, "in_flight": 1}), ("server", "finished", facts), end]
+    return count_at_sandbox(journal).broken
 
 
 def test_the_sandbox_counts_requests_over_the_limit_but_not_those_given_up() -> None:
-    (first, *_), (second, *_) = request("c1"), request("c2")
-    assert counted(first, second) == ["at 2 s the sandbox had 2 requests in flight; the limit was 1"]
+    first, second = (("server", "arrived", {"call": call, "attempt": 1}) for call in ("c1", "c2"))
+    assert counted(first, second) == 1
     given_up = ("world", "cancelled", {"call": "c1"})
-    assert counted(first, given_up, second) == []
-    assert counted(given_up, first, second) == [], "the request was still on its way"
-    assert counted(("limiter", "resized", {"rate_limit": 2}), first, second) == []
+    assert counted(first, given_up, second) == 0
+    assert counted(given_up, first, second) == 0, "the request was still on its way"
+    assert counted(("limiter", "resized", {"rate_limit": 2}), first, second) == 0
     pause, resume = (("world", f"worker_{what}", {"worker": "w"}) for what in ("paused", "resumed"))
     called = ("world", "called", {"call": "c1", "worker": "w"})
-    assert counted(called, pause, ("world", "log", {}), ("world", "log", {}), resume, first, second) == []
-    assert counted(called, pause, resume, first, second) != [], "it was stopped for less than a lease"
-
-
-def test_the_sandbox_counts_executions_and_ends_of_each_call() -> None:
-    called = ("world", "called", {"call": "c1", "worker": "w"})
-    returned = ("world", "returned", {"call": "c1", "outcome": "ok"})
-    assert counted(called, *request("c1"), returned) == []
-    assert counted(called, *request("c1"), *request("c1"), returned) == ["the sandbox ran c1 to its end 2 times"]
-    assert counted(called, *request("c1", status=502), *request("c1"), returned) == [], "the first answer was lost"
-    assert counted(called, returned) == ["c1 returned ok, but the sandbox never ran it to its end"]
-    assert counted(called, *request("c1"), returned, returned) == ["1 call ended more than once, first c1"]
+    assert counted(called, pause, ("world", "log", {}), ("world", "log", {}), resume, first, second) == 0
+    assert counted(called, pause, resume, first, second) == 1, "it was stopped for less than a lease"
 
 
 # -- the report --
@@ -132,16 +118,17 @@ def test_a_round_says_where_sim_and_reality_differ(tmp_path: Path) -> None:
     broken = [Verdict("no_permit_leaked", "broken", "permit <1> was never returned"), *sim.verdicts[1:]]
     again = replace(sim, task=Task(scenario.changed(schedule={"random": 7}), "sim"), verdicts=broken[:1])
     real = RunResult(Task(scenario, "ray"), Journal(sim.journal.header, sim.journal.events[:-20]), broken, 1.0)
-    same = Round(1, scenario, sim, [sim], SandboxCount(3))
-    other = Round(2, scenario, real, [sim, again], SandboxCount(4, ["too many"]))
+    same = Round(1, scenario, sim, [sim])
+    other = Round(2, scenario, real, [sim, again], InFlight(4, 1, [{"at": 2.0}], 4, 3))
     assert (same.state, same.problems, same.disagreements, same.moved) == ("held", [], [], 0)
     assert other.state == "broken"
     unknown = replace(sim, verdicts=[Verdict("no_permit_leaked", "unknown", "it did not start")])
-    assert Round(4, scenario, unknown, [sim], SandboxCount(0)).state == "unknown"
-    assert other.problems == ["broken: no_permit_leaked: permit <1> was never returned", "too many"]
+    assert Round(4, scenario, unknown, [sim]).state == "unknown"
+    too_many = "at 2 s the sandbox had 4 requests in flight; the limit was 3"
+    assert other.problems == ["broken: no_permit_leaked: permit <1> was never returned", too_many]
     assert other.sim_problems == ["schedule 7: broken: no_permit_leaked: permit <1> was never returned"]
     assert not any("no_permit_leaked" in one for one in other.disagreements), "one of the schedules shows it"
-    alone = Round(3, scenario, real, [sim], SandboxCount(3))
+    alone = Round(3, scenario, real, [sim])
     assert "no_permit_leaked: ray broken, sim none" in alone.disagreements
     assert other.moved > 0
     assert other.events == ["pause limiter for 2 s after grants 5"]

@@ -21,7 +21,7 @@ from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt.case import LOGGED, HuntCase, HuntResult, play_case, scenario_of
-from sfusion.harness.search.hunt.corpus import CASES, STATE, Corpus
+from sfusion.harness.search.hunt.corpus import HUNT, Corpus
 from sfusion.harness.search.hunt.expectations import response_room
 from sfusion.harness.search.hunt.generate import FEATURES, generate, valid
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
@@ -69,7 +69,7 @@ def test_an_interrupted_hunt_continues_as_if_it_had_not_been_interrupted(tmp_pat
     expected = hunted(whole, 5)
     first = Hunt(3)
     digests = hunted(first, 2, corpus := Corpus(tmp_path))
-    with (tmp_path / CASES).open("a") as file:
+    with (tmp_path / HUNT).open("a") as file:
         file.write('{"number": 99, "dig')  # the process died while it wrote
     second, third = Hunt(3), Hunt(3)
     with corpus:
@@ -96,15 +96,15 @@ def test_a_folder_is_for_one_hunt_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("{", "is not that of a hunt"),
-        ('{"tally": {}}', "is not that of a hunt"),
+        ("{\n", "is not that of a hunt"),
+        ('{"tally": {}}\n', "is not that of a hunt"),
         (None, "its hunt has seed 3, this one 4"),
     ],
 )
 def test_a_folder_of_another_hunt_is_refused(tmp_path: Path, state: str | None, words: str) -> None:
     hunted(Hunt(3), 1, corpus := Corpus(tmp_path))
     if state is not None:
-        (tmp_path / STATE).write_text(state)
+        (tmp_path / HUNT).write_text(state)
     with corpus, pytest.raises(BadOption, match=words):
         corpus.resume(Hunt(4))
     (tmp_path / "file").write_text("")

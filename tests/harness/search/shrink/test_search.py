@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import How, read_promise
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios, read_scenarios, scenario_files
+from sfusion.harness.lab.worlds import sim
 from sfusion.harness.search.shrink import Budget, Failure, shrink
 from sfusion.harness.search.shrink.reductions import REDUCTIONS
 from tests.harness.lab.promises.scenes import BASE
@@ -127,7 +129,9 @@ def test_a_schedule_is_reduced_to_the_deviations_that_matter(needed: set[tuple[i
     assert {tuple(pair) for pair in found["schedule"]["deviations"]} == needed
 
 
-def test_a_seeded_schedule_is_spelled_out_and_other_seeds_may_serve_a_smaller_scenario() -> None:
+def test_a_seeded_schedule_is_spelled_out_and_other_seeds_may_serve_a_smaller_scenario(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fails(scenario: Scenario) -> bool:
         part = scenario.schedule
         if part is None:
@@ -137,7 +141,9 @@ def test_a_seeded_schedule_is_spelled_out_and_other_seeds_may_serve_a_smaller_sc
             return part.random == 5 or bool(load and load.calls > 3)
         return (5, 1) in (part.deviations or ())
 
-    found = shrink(big(schedule={"random": 3}), fails, UNLIMITED, deviations=lambda _: [[2, 1], [5, 1], [8, 2]])
+    played = Journal({}, [{"deviations": [(2, 1), (5, 1), (8, 2)]}])
+    monkeypatch.setattr(sim, "run", lambda _: played)
+    found = shrink(big(schedule={"random": 3}), fails, UNLIMITED)
     assert found.scenario.plain["schedule"] == {"deviations": [[5, 1]]}
     assert found.scenario.plain["load"]["calls"] == 1
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.errors import BadOption
-from sfusion.harness.studies.sweep.axes import label, read_axes, read_axis
+from sfusion.harness.studies.sweep.grid import label, read_axes, read_axis
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ class Keeper:
         self._program = 0
         if able.namespaces:
             kernel.enter_namespaces()
+        elif kernel.LINUX:
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         self._first = os.fork()
         if self._first == 0:
             with self._door:
@@ -84,10 +86,11 @@ class Keeper:
         inside.close()
 
     def run(self, payload: bytes, descriptors: list[int]) -> CommandReport:
-        """Run a command and return how it ended, once no process of it is left."""
+        """Run a command and return how it ended, once no process of it is left; `end` must follow."""
         *standard, control = descriptors
         spec = CommandSpec(**json.loads(payload))
         started = time.monotonic()
+        nothing_left = False
         try:
             with suppress(BrokenPipeError):  # the first process could not start, and has written why
                 send_command(self._door, payload, standard)
@@ -100,6 +103,7 @@ class Keeper:
             else:
                 self._program = self._read_number() or 0
                 report = self._wait(control, spec.timeout)
+            nothing_left = self._able.namespaces and report.event == "exited" and not report.leftovers
             # The program may have run before it was watched, which does not count towards its time limit.
             return replace(
                 report,
@@ -107,7 +111,8 @@ class Keeper:
                 bound=self._group.broken_bound() if self._group is not None else "",
             )
         finally:
-            self.end()
+            if not nothing_left:  # else the report need not wait for it
+                self.end()
             if spec.user is not None and not self._able.namespaces:
                 privileges.remove_leftovers(spec.user)
 
@@ -145,21 +150,30 @@ class Keeper:
 
     def end(self) -> None:
         """Kill everything in the place, and remove its control group."""
-        if self._first <= 1:
-            raise RuntimeError(f"{self._first} is not a process of this guard: nothing was killed")
-        if not self._able.namespaces:
-            if self._program > 1:
-                _kill(-self._program)
-            while pids := descendants(self._first):
-                # Stop them first, so that they start nothing new while the others are being killed.
-                for number in (signal.SIGSTOP, signal.SIGKILL):
-                    for pid in pids:
-                        _kill(pid, number)
-                time.sleep(0.001)
+        if self._first <= 1:  # it has been done
+            return
         _kill(self._first)
-        os.waitpid(self._first, 0)
+        if self._able.namespaces:
+            os.waitpid(self._first, 0)
+        else:
+            self._end_descendants()
+        self._first = 0
         if self._group is not None:
             self._group.close()
+
+    def _end_descendants(self) -> None:
+        """Kill all processes beneath this one, which adopts them, until none is left."""
+        with suppress(ChildProcessError):
+            while True:
+                if self._program > 1:
+                    _kill(-self._program)
+                # Stop them first, so that they start nothing new while the others are being killed.
+                for number in (signal.SIGSTOP, signal.SIGKILL):
+                    for pid in descendants(os.getpid()):
+                        _kill(pid, number)
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+                time.sleep(0.001)
 
     def _be_first(self, door: socket.socket, complaint: int, tell: int) -> NoReturn:
         """Be the first process: start the program, adopt orphans, send the exit code, and wait to be killed."""
@@ -171,14 +185,17 @@ class Keeper:
                 self._group.join()
             if self._able.namespaces:
                 room = os.open(options.room, os.O_PATH | os.O_CLOEXEC)
-                kernel.isolate_namespace(options.bounds.shared_memory, options.hidden, options.needed)
+                kernel.isolate_namespace(room, options.bounds.shared_memory, options.hidden, options.needed)
             elif kernel.LINUX:
                 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+            program, parent = self._fork_program(complaint)
             payload, standard = receive_command(door)
             spec = CommandSpec(**json.loads(payload))
             if self._able.namespaces:
                 kernel.mount_directories(room, spec.mounts, options.needed)
-            program = self._fork_program(spec, standard, complaint)
+            send_command(parent, payload, standard)
+            if spec.user is not None and spec.user_kind == "root-of-own":
+                privileges.map_user(parent, program, spec.user)
             os.write(tell, _NUMBER.pack(program))
             os.closerange(0, tell)
             os.closerange(tell + 1, SPARE)
@@ -194,40 +211,48 @@ class Keeper:
                 os.write(complaint, str(exc).encode("utf-8", "replace") or b"?")
         os._exit(1)
 
-    def _fork_program(self, spec: CommandSpec, standard: list[int], complaint: int) -> int:
+    def _fork_program(self, complaint: int) -> tuple[int, socket.socket]:
+        """Return the process that becomes the program, once it receives the command on this socket."""
         ours, theirs = socket.socketpair()
         if kernel.LINUX:
-            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # programs of the same user cannot inspect this process
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # programs of the same user cannot inspect these processes
         program = os.fork()
         if program == 0:
-            self._exec_program(spec, standard, complaint, theirs)
+            ours.close()
+            self._be_program(theirs, complaint)
         theirs.close()
-        if spec.user is not None and spec.user_kind == "root-of-own":
-            privileges.map_user(ours, program, spec.user)
-        ours.close()
-        return program
+        return program, ours
 
-    def _exec_program(self, spec: CommandSpec, standard: list[int], complaint: int, parent: socket.socket) -> NoReturn:
+    def _be_program(self, parent: socket.socket, complaint: int) -> NoReturn:
         """Replace this process by the program; never returns."""
         try:
             complaint = _duplicate(complaint)
             parent = socket.socket(fileno=_duplicate(parent.fileno()))
-            if kernel.LINUX:
-                kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
             os.setsid()
             # Reset signals that this process ignores, also because of a shell's `nohup` or `&`.
             for number in signal.valid_signals():
                 if signal.getsignal(number) is signal.SIG_IGN:
                     signal.signal(number, signal.SIG_DFL)
+            if kernel.LINUX:
+                with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
+                    file.write("1000")
+                kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+            payload, standard = receive_command(parent)
+            spec = CommandSpec(**json.loads(payload))
             # Move the descriptors away from those of the program first, so that none is overwritten.
             for target, fd in enumerate([_duplicate(fd) for fd in standard]):
                 os.dup2(fd, target)
             os.chdir(spec.cwd)
             if kernel.LINUX:
+                kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
                 self._confine(spec, parent)
             self._limit(spec)
             if self._able.seccomp:
                 seccomp.install(namespaces=self._able.namespaces, same_user=spec.user is None)
+            if spec.program:
+                with suppress(OSError):  # bash has words for it
+                    given = {"PWD": spec.cwd, **spec.env, "_": spec.program}
+                    os.execve(spec.program, spec.command.split(" "), given)
             os.execve("/bin/bash", ["/bin/bash", "-c", spec.command], spec.env)
         except BaseException as exc:
             with suppress(BaseException):
@@ -235,9 +260,6 @@ class Keeper:
         os._exit(127)
 
     def _confine(self, spec: CommandSpec, parent: socket.socket) -> None:
-        with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
-            file.write("1000")
-        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         if self._able.landlock:
             # Programs need shared memory; terminals only if they are the program's own.
             usual = [SHARED_MEMORY, *([kernel.TERMINALS] if self._able.namespaces else [])]

@@ -95,7 +95,17 @@ def _unshare(flags: int) -> None:
                 file.write(text)
 
 
-def isolate_namespace(shared_memory: int, hidden: Sequence[str], needed: Sequence[str]) -> None:
+EMPTY = "/empty"
+"""In the room: what programs see in place of the hidden directories."""
+
+
+def make_empty(room: str, hidden: Sequence[str], needed: Sequence[str]) -> None:
+    """Make the directories that hide others, with places for what is needed."""
+    for path in (*hidden, *(path for path in needed if path.startswith(tuple(point + os.sep for point in hidden)))):
+        os.makedirs(room + EMPTY + path, 0o755, exist_ok=True)
+
+
+def isolate_namespace(room: int, shared_memory: int, hidden: Sequence[str], needed: Sequence[str]) -> None:
     """Restrict the first process of a new namespace to its own processes, shared memory and terminals.
 
     What is left of the machine is read-only, and of the `hidden` directories only what is `needed`.
@@ -109,13 +119,12 @@ def isolate_namespace(shared_memory: int, hidden: Sequence[str], needed: Sequenc
         mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     for point in hidden:
         kept = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in needed if path.startswith(point + os.sep)}
-        mount("tmpfs", point, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+        mount(f"/proc/self/fd/{room}{EMPTY}{point}", point, None, MS_BIND | MS_REC)
         for path, descriptor in kept.items():
-            os.makedirs(path)
             # A user namespace may not take a directory without the mounts beneath it, which could hide something.
             mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC)
             os.close(descriptor)
-        set_mount(0, point, MOUNT_ATTR_RDONLY)
+        refuse_writable(point)
 
 
 def mount_directories(room: int, mounts: Mapping[str, str], needed: Sequence[str]) -> None:

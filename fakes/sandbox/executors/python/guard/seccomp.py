@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import struct
+from functools import cache
 
 from . import kernel
 
@@ -98,6 +99,7 @@ _DENY = _answer(_ERRNO | errno.EPERM)
 _ONLY_SELF = [_unless_equal(0, 1), _answer(_ALLOW), _DENY]
 
 
+@cache
 def assembled(machine: str, *, namespaces: bool, same_user: bool) -> bytes:
     """Return the filter; with `same_user`, it also protects other processes of the same user, such as the server."""
     calls = CALLS[machine]

@@ -91,6 +91,9 @@ class CommandSpec:
     """The limit of the request in bytes; 0 for none."""
     mounts: dict[str, str]
     """The command's own directory in the room for each of these, if it has namespaces."""
+    program: str
+    """The file of the program that the command names with its arguments: it is run as bash would, which takes longer to
+    start than most programs. Empty if bash must find it."""
     user: int | None
     """Its own user; None for the server's."""
     user_kind: UserKind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ _zygote = os.getpid()
 def main() -> None:
     """Serve commands from standard input, a socket, until the server closes it or dies."""
     options = GuardOptions.from_json(sys.argv[2])
+    kernel.make_empty(options.room, options.hidden, options.needed)
     if options.bubblewrap and not options.wrapped:
         alone = _succeeds(partial(_try_namespaces, options)) or _own_users(options) is not None
         writable = [os.path.dirname(options.room), *(writable_places(options.bounds) if options.control_groups else [])]
@@ -67,6 +69,8 @@ def _serve(options: GuardOptions, groups: ControlGroups | None) -> None:
                 if groups is not None:
                     groups.remove(os.path.basename(room))
         os._exit(0)
+    gc.disable()  # what is forked is short-lived, and shares the more memory the less it touches
+    gc.freeze()
     go_on = TAKEN
     while go_on != NO_MORE:
         took, tell = os.pipe()
@@ -106,6 +110,8 @@ def _keep(
         report = CommandReport("error", message=str(exc) or repr(exc))
     with suppress(OSError):  # the server is gone
         os.write(descriptors[-1], json.dumps(report.to_json()).encode())
+    if keeper is not None:
+        keeper.end()
     os._exit(0)
 
 
@@ -154,7 +160,7 @@ def _try_namespaces(options: GuardOptions) -> None:
 
 def _try_isolation(options: GuardOptions) -> None:
     room = os.open(options.room, os.O_PATH | os.O_CLOEXEC)
-    kernel.isolate_namespace(4096, options.hidden, options.needed)
+    kernel.isolate_namespace(room, 4096, options.hidden, options.needed)
     kernel.mount_directories(room, {"/tmp": ""}, [])
     os.rmdir(_own_directory("/tmp"))
     if any(pid > 1 for pid in numbers("/proc")):

@@ -1,0 +1,16 @@
+"""Print the table for the templates of a folder, or for our own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from tests.templates.models import MODELS
+from tests.templates.table import rows
+
+if __name__ == "__main__":
+    logging.disable()
+    found = {file.stem: file.read_text(encoding="utf-8") for file in sorted(Path(*sys.argv[1:2]).glob("*.jinja"))}
+    for line in rows(found if sys.argv[1:] else MODELS):
+        sys.stdout.write(line + "\n")

@@ -1,0 +1,83 @@
+"""What can be said of a chat template: a row of the table."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sfusion_tools.formats import format_for
+from sfusion_tools.rollout.continuation import difference
+from sfusion_tools.tokenizers import HfTokenizer
+from tests.sfusion_tools.tokenizers.test_hugging_face import save_tokenizer
+
+_MARK = re.compile(
+    r"<[|｜][^<>\s'\"{}]{1,40}>|<[^<>\s'\"{}/]{1,40}[|｜]>|</?s>|<sep>|<escape>|<seed:[a-z]+>|<SPECIAL_\d+>"
+    r"|<(?:start|end)_[a-z_]+>|\[/?[A-Z_]{3,}\]|\[e~\[|\]~b\]|</longcat_s>"
+)
+HEAD = ("model", "tool turns", "parallel calls", "user turn after tools", "thinking", "format")
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "search",
+            "description": "Search.",
+            "parameters": {"type": "object", "properties": {"query": {"type": "string", "description": "What."}}},
+        },
+    }
+]
+
+
+def tokenizers(templates: Mapping[str, str]) -> Iterator[tuple[str, HfTokenizer]]:
+    """Yield a tokenizer for each template; all have the special tokens that are written in any of them."""
+    marks = sorted({mark for text in templates.values() for mark in _MARK.findall(text)} - {"<s>"})
+    with TemporaryDirectory() as directory:
+        shared = HfTokenizer(save_tokenizer(Path(directory), "", "<|eos|>", marks))
+    for name, text in templates.items():
+        one = copy.copy(shared)
+        one.name = name
+        one._inner = copy.copy(shared._inner)
+        one._inner.chat_template = text
+        yield name, one
+
+
+def row(name: str, tokenizer: HfTokenizer) -> tuple[str, ...]:
+    """Examine a template: whether each kind of turn is written as in the same conversation rendered at once."""
+
+    def verdict(rounds: tuple[int, ...]) -> str:
+        try:
+            found = difference(tokenizer, TOOLS, rounds)
+        except Exception:
+            return "no"
+        return "yes" if found is None else "no" if "cannot render" in found else "differs"
+
+    form = format_for(template=tokenizer.chat_template, model=name)
+    single = verdict((1,))
+    parallel = verdict((2,)) if single != "no" else "no"
+    return name, single, parallel, verdict((1, 0)), _thinking(tokenizer), form.name if form else "–"
+
+
+def _thinking(tokenizer: HfTokenizer) -> str:
+    def prompt(**options: Any) -> list[int]:
+        tokenizer._options = options
+        try:
+            return tokenizer.apply_chat_template([{"role": "user", "content": "?"}], TOOLS, add_generation_prompt=True)
+        except Exception:
+            return []
+        finally:
+            tokenizer._options = {}
+
+    for option in ("enable_thinking", "thinking", "reasoning"):
+        if prompt(**{option: True}) != prompt(**{option: False}):
+            return f"`{option}`"
+    return "always" if re.search(r"<(?:\w+:)?think>\s*$", tokenizer.decode(prompt())) else "–"
+
+
+def rows(templates: Mapping[str, str]) -> Iterator[str]:
+    yield f"| {' | '.join(HEAD)} |"
+    yield "|---" * len(HEAD) + "|"
+    for name, tokenizer in tokenizers(templates):
+        yield f"| {' | '.join(row(name, tokenizer))} |"
