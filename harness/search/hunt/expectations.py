@@ -249,12 +249,13 @@ class _Expectation:
     @cached_property
     def is_calm(self) -> bool:
         """Is there nothing that could fail an attempt?"""
-        return self._is_unbounded and not self.scenario.events and all(rule.is_harmless for rule in self._rules)
+        return not self.scenario.events and not self._reasons_to_retry
 
     @cached_property
     def _reasons_to_retry(self) -> bool:
         shaken = any(event.kind in ("crash", "wedge", "restart") for event in self.scenario.events)
-        return shaken or not self._is_unbounded or not all(rule.is_harmless for rule in self._rules)
+        failing = any(part.sandbox_error or part.compile_exit == 127 for part in self.scenario.programs)
+        return shaken or failing or not self._is_unbounded or not all(rule.is_harmless for rule in self._rules)
 
     @cached_property
     def _never_runs_twice(self) -> bool:
