@@ -217,7 +217,7 @@ class HfTokenizer:
         # Text first, ids second: what transformers wraps the ids in differs by release.
         text: str = self._inner.apply_chat_template(
             [self._harmless(_as_mapping(message)) for message in messages],
-            tools=[shown_tool(tool) for tool in tools] if tools else None,
+            tools=[_shown_tool(tool) for tool in tools] if tools else None,
             add_generation_prompt=add_generation_prompt,
             tokenize=False,
             **self._options,
@@ -268,7 +268,7 @@ def _as_mapping(value: MessageLike) -> Mapping[str, Any]:
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
-def shown_tool(tool: ToolLike) -> dict[str, Any]:
+def _shown_tool(tool: ToolLike) -> dict[str, Any]:
     """Return a tool as templates expect it, without the fields that were not set."""
     if not isinstance(tool, BaseModel):
         return dict(tool)

@@ -19,10 +19,10 @@ from sfusion_tools.errors import FormatError, RenderError, UnknownFormatError, n
 
 from . import families
 from .bundled import DECLARED
-from .declared import read_formats
+from .declared import read_formats as _read_formats
 from .format import Format
 from .lookalikes import MARKS
-from .lookup import find_format
+from .lookup import find_format as _find_format
 from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta
 from .streamparser import StreamParser
 from .toolbox import Toolbox
@@ -76,11 +76,11 @@ def get_format(name: str) -> Format:
 
 def format_for(*, template: str | None = None, model: str | None = None) -> Format | None:
     """Return the format that a chat template or the id of a model stands for; None if none is known."""
-    return find_format(_FORMATS, template, model)
+    return _find_format(_FORMATS, template, model)
 
 
 def _from_file(path: Path, wanted: str | None) -> Format:
-    forms = {form.name: form for form in read_formats(path)}
+    forms = {form.name: form for form in _read_formats(path)}
     for name, form in forms.items():
         if _BY_NAME.get(name) in _FORMATS:
             raise FormatError(f"{path}: there is a format {name} already; give yours another name")

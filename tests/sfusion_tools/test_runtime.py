@@ -33,7 +33,7 @@ from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.fleet import Fleet, LoopSlots, Slot, slots_of
 from sfusion_tools.sandbox.guard import GuardSettings
 from sfusion_tools.sandbox.program import Program
-from sfusion_tools.sandbox.ray_metrics import RayMetrics, _CountedCall
+from sfusion_tools.sandbox.ray_metrics import RayMetrics, _counted
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -271,7 +271,7 @@ def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
     async def call() -> None:
         with (
             Slot(LoopSlots(fleet), ["http://a"], 0.0),
-            _CountedCall(metrics, "tool", CallResult("c", Outcome.CANCELLED)),
+            _counted(metrics, "tool", CallResult("c", Outcome.CANCELLED)),
         ):
             await client.run(Program("print(1)"))
 

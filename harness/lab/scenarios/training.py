@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from sfusion.fakes.faults import Distribution, Seconds
-from sfusion.fakes.fields import NotHunted
+from sfusion.fakes.fields import NotHunted, NotShrunk
 from sfusion.harness.lab.scenarios.base import ScenarioPart
 
 _MOST_SAMPLES = 200_000
@@ -17,9 +17,13 @@ _TOY = NotHunted("a training takes too long for a hunt")
 class BehaviourPart(ScenarioPart):
     """What the toy may do with a question, as one of its choices."""
 
-    name: Annotated[str, _TOY] = Field(min_length=1, max_length=40, description="its name in tables and plots")
+    name: Annotated[str, _TOY, NotShrunk("a name is not simpler than another")] = Field(
+        min_length=1, max_length=40, description="its name in tables and plots"
+    )
     share: Annotated[float, _TOY] = Field(1.0, gt=0, description="how likely it is at first, relative to the others")
-    right: Annotated[float, _TOY] = Field(ge=0, le=1, description="its chance to be right if no call is lost")
+    right: Annotated[float, _TOY, NotShrunk("no chance is simpler than another")] = Field(
+        ge=0, le=1, description="its chance to be right if no call is lost"
+    )
     calls: Annotated[int, _TOY] = Field(0, ge=0, le=20, description="tool calls that it makes, one after the other")
     again: Annotated[int, _TOY] = Field(0, ge=0, le=20, description="lost calls that it makes again before it gives up")
     guess: Annotated[float, _TOY] = Field(0.0, ge=0, le=1, description="its chance to be right after it gave up")

@@ -73,6 +73,7 @@ class HistoryRecord:
         """Read a record as plain data; raise ValueError for anything else."""
         kinds = {"run": int, "time": str, "commit": str, "sfusion": str, "world": str, "seed": int, "state": str}
         kinds |= {"journal_digest": str, "promises": dict, "figures": dict, "broken": dict}
+        data = {"broken": {}, **data} if isinstance(data, dict) else data  # not in records of before there was `how`
         check_types(data, "a record", kinds)
         return cls(**{key: data[key] for key in kinds})
 

@@ -58,6 +58,17 @@ NOT_HUNTED: list[dict[str, Any]] = [
         "sandbox": {"model": {"kind": "quota", "in_flight": 3, "status": 503}},
         "rollouts": {"turns": [TURN, {"raw": "<tool_call>", "say": "x"}]},
     },
+    {
+        "promises": ["tool_use_kept", "no_stall"],
+        "training": {
+            "steps": 3, "prompts": 2, "group": 3, "estimator": "rloo", "lost": "mask", "divide_by": "kept",
+            "learning_rate": 2.0, "think": "1s", "seconds": "1s", "update_time": "1s",
+            "behaviours": [
+                {"name": "head", "right": 0.5, "share": 2.0},
+                {"name": "call", "right": 0.9, "calls": 2, "again": 1, "guess": 0.5},
+            ],
+        },
+    },
 ]  # fmt: skip
 """Scenarios with the fields that no case has."""
 

@@ -71,7 +71,7 @@ def test_the_profile_is_detected_from_the_answers(old: str) -> None:
 
 
 def test_what_our_own_server_refuses_to_web_pages_is_not_drift(old: str) -> None:
-    code, output = drift(old, "-k", "run-code-origin or preflight")
+    code, output = drift(old, "-k", "run-code-origin or preflight or http/ping")
     assert code == 0
     assert "is sfusion's fake, which refuses requests of web pages and of other host names: http/preflight" in output
     assert "2 not comparable" in output
