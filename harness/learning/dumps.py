@@ -28,6 +28,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "lost": (),
 }
 """What is read of a line, and the keys that it is looked for under, unless told."""
+_LARGEST = 1e100
+"""A score beyond this is none: its square is not a number."""
 
 
 @dataclass(slots=True)
@@ -146,7 +148,8 @@ class DumpReader:
         score, output = _first(both, self._keys["score"]), _first(both, self._keys["output"])
         id, group = _first(both, self._keys["id"]), _first(both, self._keys["group"])
         ended = self._evidence.of(record, request, output, "" if id is None else str(id))
-        if (number := finite_score(float(score) if isinstance(score, bool) else score)) is None:
+        number = finite_score(float(score) if isinstance(score, bool) else score)
+        if number is None or abs(number) > _LARGEST:
             return None
         self.with_id += id is not None
         self.by_id += group is not None

@@ -134,7 +134,7 @@ def _advice(found: Poison) -> list[str]:
         if one.lost and one.push(Handling.ZERO) < -SIGNAL and one.push(Handling.EXCLUDE) > -SIGNAL
     ]
     if wrong:
-        where = f"step {wrong[0]}" if len(wrong) == 1 else f"{len(wrong)} steps, {wrong[0]} to {wrong[-1]},"
+        where = f"step {wrong[0]}" if len(wrong) == 1 else f"{len(wrong)} steps from {wrong[0]} to {wrong[-1]},"
         said.append(f"In {where} training pushes away from the tool only because the sandbox failed.")
     said.append(
         "Leave lost samples out of the loss and out of the group's mean and std; a loss mask alone leaves them in the "

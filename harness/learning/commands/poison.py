@@ -61,6 +61,8 @@ def poison(
     if fail_above is not None and not 0 <= fail_above <= 1:
         raise BadOption(f"--fail-above {fail_above:g}: give a share from 0 to 1, such as 0.05")
     try:
+        if lost_pattern == "":
+            raise ValueError("an empty one matches every message")
         check_pattern(lost_pattern)
     except ValueError as error:
         raise BadOption(f"--lost-pattern: {error}") from None
@@ -84,6 +86,8 @@ def poison(
         reporter.tell(found, said)
         for problem in problems.first:
             reporter.print(problem, "dim")
+        if fail_above is not None and not found.total.samples:
+            raise NoDump(f"{', '.join(map(str, dumps))}: no sample has a score, so --fail-above has nothing to judge")
         share = found.total.weight_share
         if fail_above is None or share <= fail_above:
             return 0

@@ -85,7 +85,7 @@ def test_an_outage_is_found_with_its_steps_cause_and_setting(tmp_path: Path) -> 
     assert code == 1
     assert "100% of the lost samples are in steps 5 to 6." in output
     assert "The lost calls ended: throttled 18. Main cause: the sandbox refused calls. What to do: set `rate" in output
-    assert "In 2 steps, 5 to 6, training pushes away from the tool only because the sandbox failed." in output
+    assert "In 2 steps from 5 to 6, training pushes away from the tool only because the sandbox failed." in output
     assert "more than --fail-above 0.1" in output
     assert f"sfusion view {dump / '5.jsonl'} --sample 1" in output
     page = (tmp_path / "page.html").read_text()
@@ -208,6 +208,7 @@ def test_steps_in_one_file_are_told_apart_and_only_one_is_kept(tmp_path: Path) -
         (["--scores", "0,nan"], "both finite"),
         (["--fail-above", "5"], "give a share from 0 to 1"),
         (["--lost-pattern", "(a"], "is not a regular expression"),
+        (["--lost-pattern", ""], "an empty one matches every message"),
         (["--estimator", "ppo"], "grpo"),
         (["--events", "nowhere.ndjson"], "nowhere.ndjson"),
     ],
@@ -243,3 +244,10 @@ def test_the_axis_of_a_plot_includes_zero_and_what_is_below_it(case: tuple[tuple
     ticks = nice_ticks(most, least)
     assert (ticks[0], ticks[-1]) == (pytest.approx(first), pytest.approx(last))
     assert any(abs(tick) < 1e-12 for tick in ticks)
+
+
+def test_a_gate_without_a_score_is_no_gate(tmp_path: Path) -> None:
+    dump = write(tmp_path / "1.jsonl", [sample(None), sample(1e300)])
+    code, output = poison(dump, "--fail-above", "0.5")
+    assert (code, "no sample has a score" in output) == (2, True)
+    assert poison(dump)[0] == 0
