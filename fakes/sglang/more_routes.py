@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from sfusion.fakes.errors import EngineRefused
 from sfusion.fakes.sglang.completions import error_answer
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.quirks import reasoning_parser
-from sfusion.fakes.sglang.reasoning import Reasoning
+from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
 from sfusion.fakes.sglang.schema import Tool
 from sfusion.fakes.sglang.validation import read_body
 from sfusion.fakes.wire import Answer, Request
