@@ -51,6 +51,7 @@ from sfusion.fakes.sglang.validation import read_body, read_json_body, read_quer
 from sfusion.fakes.wire import Answer, Request
 from sfusion.fakes.wire.app import Handler
 from sfusion_tools._version import __version__
+from sfusion_tools.errors import TemplateError
 
 logger = logging.getLogger(__name__)
 
@@ -289,7 +290,7 @@ class Handlers:
         thinking = view.reasoning if view.thinks and isinstance(view.reasoning, Reasoning) else None
         try:
             call = chat_call(body, self._engine.tokenizer, as_array, thinking.end if thinking else None)
-        except ValueError as error:
+        except (ValueError, TemplateError) as error:
             return error_answer(str(error), "BadRequest")
         if body.stream:
             return await self._streamed(call, ChatStream(view, self._engine.incremental_streaming))
