@@ -168,7 +168,12 @@ async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.
     await executor.confinement()
     removed = threading.Event()
     remove = WorkDirectory.remove
-    monkeypatch.setattr(WorkDirectory, "remove", lambda work: (remove(work), removed.set()))
+
+    def remove_and_tell(work: WorkDirectory) -> None:
+        remove(work)
+        removed.set()
+
+    monkeypatch.setattr(WorkDirectory, "remove", remove_and_tell)
     code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w')\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('.', 0)"
     assert (await run(executor, code)).status == "Success"
     assert await asyncio.to_thread(removed.wait, 30)
