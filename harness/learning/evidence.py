@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.fakes.faults.pattern import matches
-from sfusion.harness.studies.look.dump_records import outcome_of_text, tool_texts
+from sfusion.harness.studies.look.dump_records import MOST_CALLS, outcome_of_text, tool_texts
 from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 
@@ -40,31 +40,34 @@ class Evidence:
     pattern: str | None = None
     lost_key: str | None = None
     used: Counter[str] = field(default_factory=Counter)
-    """Samples by what their lost calls were recognised by."""
-    _logged: dict[str, tuple[int, bool, tuple[str, ...]]] = field(default_factory=dict)
-    _last: dict[str, float] = field(default_factory=dict)
+    """Samples with a score by what their lost calls were recognised by."""
     logged_calls: int = 0
     unnamed_calls: int = 0
     """Calls of the event log without a trajectory."""
+    matched: int = 0
+    """Samples with calls in the event log."""
+    shared: int = 0
+    """Samples with the id of another one before them, so that the event log cannot tell them apart."""
+    _lost: dict[str, list[str]] = field(default_factory=dict)
+    """How the lost calls of each trajectory of the event log ended."""
+    _last: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    """When the last call of each trajectory began, and whether it was lost."""
+    _met: set[str] = field(default_factory=set)
 
     def add_log(self, calls: Iterable[Call]) -> None:
-        """Keep which trajectories lost calls; of the others nothing is kept."""
-        later: dict[str, float] = {}
+        """Keep which trajectories lost calls, and whether their last one was. The order of the lines does not count."""
         for call in calls:
             if call.source != "client":
                 continue
             self.logged_calls += 1
             if not call.trajectory:
                 self.unnamed_calls += 1
-            elif call.outcome is not None and call.outcome.is_infrastructure:
-                lost, _, outcomes = self._logged.get(call.trajectory, (0, True, ()))
-                self._last[call.trajectory] = max(self._last.get(call.trajectory, 0.0), call.began)
-                self._logged[call.trajectory] = lost + 1, True, (*outcomes, call.outcome.value)
-            elif call.trajectory in self._logged:
-                later[call.trajectory] = max(later.get(call.trajectory, 0.0), call.began)
-        for name, began in later.items():
-            lost, _, outcomes = self._logged[name]
-            self._logged[name] = lost, began <= self._last[name], outcomes
+                continue
+            lost = call.outcome is not None and call.outcome.is_infrastructure
+            last = call.began, lost
+            self._last[call.trajectory] = max(self._last.get(call.trajectory, last), last)
+            if lost and call.outcome is not None:
+                self._lost.setdefault(call.trajectory, []).append(call.outcome.value)
 
     def of(self, record: Mapping[str, Any], request: Mapping[str, Any], output: str, id: str) -> CallsOfSample:
         """Return how the calls of a sample ended."""
@@ -75,9 +78,12 @@ class Evidence:
         calls = max(len(texts), _whole(request.get("calls")), _whole(record.get("calls")))
         unclear = bool(ends) and ends[-1] is None and not by_pattern[-1]
         listed = _listed(record)
-        if (logged := self._logged.get(id)) is not None:
-            lost, last, outcomes = logged
-            return self._found(calls, lost, last, EVENTS, outcomes)
+        if id in self._last:
+            self.matched += 1
+            self.shared += id in self._met
+            self._met.add(id)
+        if (ended := self._lost.get(id)) is not None:
+            return self._found(calls, len(ended), self._last[id][1], EVENTS, ended)
         if count := _whole(request.get("infrastructure_failures")):
             # The counts have no order; the texts have, and dumps since 2026-11 say it.
             last = request.get("last_call_lost", not texts or said[-1])
@@ -94,8 +100,8 @@ class Evidence:
                 return self._found(calls, sum(flags), flags[-1], source, outcomes)
         return CallsOfSample(calls, unclear=unclear and not request and not listed)
 
-    def _found(self, calls: int, lost: int, last: bool, source: str, outcomes: Sequence[str] = ()) -> CallsOfSample:
-        self.used[source] += 1
+    @staticmethod
+    def _found(calls: int, lost: int, last: bool, source: str, outcomes: Sequence[str] = ()) -> CallsOfSample:
         return CallsOfSample(max(calls, lost), lost, last, False, source, tuple(outcomes))
 
 
@@ -114,4 +120,5 @@ def _listed(record: Mapping[str, Any]) -> list[Outcome | None]:
 
 def _named(counts: Any) -> tuple[str, ...]:
     found = counts if isinstance(counts, Mapping) else {}
-    return tuple(name for name in found if name in OUTCOMES and OUTCOMES[name].is_infrastructure)
+    lost = [name for name in found if name in OUTCOMES and OUTCOMES[name].is_infrastructure]
+    return tuple(name for name in lost for _ in range(min(_whole(found[name]), MOST_CALLS)))

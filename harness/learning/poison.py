@@ -43,6 +43,7 @@ class PoisonFigures:
     samples: int = 0
     groups: int = 0
     unscored: int = 0
+    unscored_lost: int = 0
     users: int = 0
     calls: int = 0
     lost_calls: int = 0
@@ -51,7 +52,6 @@ class PoisonFigures:
     recovered: int = 0
     unclear: int = 0
     score: float = 0.0
-    lost_score: float = 0.0
     weight: float = 0.0
     """Sum of |advantage| as trained."""
     weight_lost: float = 0.0
@@ -76,10 +76,6 @@ class PoisonFigures:
     @property
     def lost_share(self) -> float:
         return self.lost / self.samples if self.samples else 0.0
-
-    @property
-    def call_share(self) -> float:
-        return self.lost_calls / self.calls if self.calls else 0.0
 
     def push(self, handling: Handling, what: str = "tool") -> float:
         """The net push on ``tool`` or ``several``, as a mean over all samples."""
@@ -191,9 +187,9 @@ def step_figures(
         samples=len(samples),
         groups=len(places),
         unscored=step.unscored,
+        unscored_lost=step.unscored_lost,
         users=sum(used),
         score=sum(scores),
-        lost_score=sum(score for score, gone in zip(scores, lost, strict=True) if gone),
         weight=sum(map(abs, trained)),
         weight_lost=sum(abs(one) for one, gone in zip(trained, lost, strict=True) if gone),
         hit_groups=len(hit),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TextIO
 
-from sfusion.harness.learning.advantages import SIGNAL, Handling
+from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handling
 from sfusion.harness.learning.dumps import DumpReader
 from sfusion.harness.learning.evidence import EVENTS, Evidence
 from sfusion.harness.learning.page import LearningPage, PageTable
@@ -55,7 +56,7 @@ def headline(found: Poison) -> str:
     if not total.samples:
         return "No sample has a score"
     if not total.lost:
-        return f"None of {many(total.samples, 'sample')} is known to have lost its last call"
+        return f"None of {many(total.samples, 'sample')} with a score is known to have lost its last call"
     return f"Lost calls carry {total.weight_share:.1%} of the gradient's weight"
 
 
@@ -66,14 +67,15 @@ def sentences(found: Poison, reader: DumpReader, evidence: Evidence, problems: i
         said.append(_what(found))
         if (stretch := _stretch(found)) is not None:
             first, last, share = stretch
-            said.append(f"{share:.0%} of the lost samples are in steps {first} to {last}.")
+            where = f"step {first}" if first == last else f"steps {first} to {last}"
+            said.append(f"{share:.0%} of the lost samples are in {where}.")
         said += _causes(total)
         said += _advice(found)
     if total.recovered:
         share = total.weight_recovered / total.weight if total.weight else 0.0
         said.append(
-            f"{many(total.recovered, 'sample')} lost a call and got a result later. Their scores are real, so they "
-            f"count as healthy; they carry {share:.1%} of the weight."
+            f"{many(total.recovered, 'sample')} lost a call but got a result later. Such a score is real, so the "
+            f"sample counts as healthy; in all they carry {share:.1%} of the weight."
         )
     if evidence.used:
         listed = ", ".join(f"{source} {count:,}" for source, count in evidence.used.most_common())
@@ -103,7 +105,8 @@ def _stretch(found: Poison) -> tuple[int, int, float] | None:
             start += 1
         if inside >= _MOST * total and end - start < best[1] - best[0]:
             best = start, end
-    if 2 * (best[1] - best[0] + 1) > len(counts) or len(counts) < 4:
+    in_order = all(one[0] < other[0] for one, other in pairwise(found.steps))
+    if 2 * (best[1] - best[0] + 1) > len(counts) or len(counts) < 4 or not in_order:
         return None
     share = sum(counts[best[0] : best[1] + 1]) / total
     return found.steps[best[0]][0], found.steps[best[1]][0], share
@@ -127,7 +130,10 @@ def _advice(found: Poison) -> list[str]:
             f"Push on tool use: {trained:+.3f} as trained, {mask:+.3f} with a loss mask, {clean:+.3f} without them."
         ]
         low, high = total.push(Handling.FAILED), total.push(Handling.PASSED)
-        said.append(f"Had every lost call been retried, the push would lie between {low:+.3f} and {high:+.3f}.")
+        retried = f"the push would lie between {low:+.3f} and {high:+.3f}."
+        if found.estimator is Estimator.REINFORCE_PLUS_PLUS_BASELINE:  # no bounds: the scale depends on the mixture
+            retried = f"the push would be {low:+.3f} if all had failed, {high:+.3f} if all had passed."
+        said.append(f"Had every lost call been retried, {retried}")
     wrong = [
         step
         for step, one in found.steps
@@ -158,9 +164,16 @@ def _limits(found: Poison, reader: DumpReader, evidence: Evidence, problems: int
     said.append("A sandbox that lies (success without the output) leaves no trace in a dump or an event log.")
     if evidence.logged_calls and not reader.with_id:
         said.append("The event log was not used: the dump has no id of the trajectory (`request_id`, or --key id=KEY).")
+    elif evidence.logged_calls and evidence.logged_calls == evidence.unnamed_calls:
+        said.append("The event log was not used: its lines name no trajectory.")
+    elif evidence.logged_calls and not evidence.matched:
+        said.append("The event log was not used: it has none of these trajectories. Is it of another training?")
     elif evidence.logged_calls and not evidence.used[EVENTS]:
-        why = "no lost call" if not evidence.unnamed_calls else "no trajectory in its lines"
-        said.append(f"The event log says nothing about these samples: {why} that belongs to one.")
+        said.append(f"The event log has calls of {many(evidence.matched, 'sample')}, and none of them is lost.")
+    if evidence.shared:
+        said.append(
+            f"{many(evidence.shared, 'sample')} with the id of another one: the event log cannot tell them apart."
+        )
     if reader.by_input:
         said.append(f"{many(reader.by_input, 'sample')} without a group id were grouped by equal inputs in a step.")
     if total.by[Handling.ZERO].alone:
@@ -169,13 +182,14 @@ def _limits(found: Poison, reader: DumpReader, evidence: Evidence, problems: int
             "has groups, name their key: --key group=KEY."
         )
     if total.unscored:
-        said.append(f"{many(total.unscored, 'sample')} without a finite score left out.")
+        lost = f"; {total.unscored_lost:,} of them lost their last call" if total.unscored_lost else ""
+        said.append(f"{many(total.unscored, 'sample')} without a finite score left out{lost}.")
     if found.outside and total.lost:
         low, high = found.bounds
         said.append(f"{many(found.outside, 'score')} outside {low:g} to {high:g}: give --scores LOW,HIGH.")
     if problems:
         said.append(f"{many(problems, 'line')} could not be read.")
-    return said
+    return [*said, *reader.notes]
 
 
 def view_command(group: HitGroup) -> str:
@@ -291,7 +305,7 @@ def render_poison(found: Poison, said: Sequence[str], dumps: Sequence[str]) -> s
         tables=[
             PageTable(
                 "By handling of lost samples",
-                "What the same samples would have taught. A retry lies between the last two rows.",
+                "What the same samples would have taught.",
                 HANDLING_HEAD,
                 handling_rows(total),
             ),

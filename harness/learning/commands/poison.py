@@ -12,6 +12,7 @@ Example: sfusion poison dumps --events logs --html poison.html
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -79,6 +80,7 @@ def poison(
         if not found.total.samples and not found.total.unscored:
             why = problems.first[0] if problems.first else "no line in it"
             raise NoDump(f"{', '.join(map(str, dumps))}: no sample in it; {why}")
+        _check_keys(reader, key or ())
         said = sentences(found, reader, evidence, problems.count)
         if html is not None:
             write_file(html, render_poison(found, said, list(map(str, dumps))))
@@ -86,13 +88,34 @@ def poison(
         reporter.tell(found, said)
         for problem in problems.first:
             reporter.print(problem, "dim")
-        if fail_above is not None and not found.total.samples:
-            raise NoDump(f"{', '.join(map(str, dumps))}: no sample has a score, so --fail-above has nothing to judge")
+        if fail_above is not None:
+            _check_judged(found, reader, evidence)
         share = found.total.weight_share
         if fail_above is None or share <= fail_above:
             return 0
         reporter.print(f"Lost samples carry {share:.1%} of the weight, more than --fail-above {fail_above:g}.", "red")
         return 1
+
+
+def _check_keys(reader: DumpReader, given: Sequence[str]) -> None:
+    """Refuse keys that no line has. Lost calls may be counted only where there are some, so that one is only told."""
+    for text in given:
+        name = text.partition("=")[0]
+        if name in reader.missing and name != "lost":
+            raise BadOption(f"--key {text}: no line of the dump has this key")
+        if name in reader.missing:
+            reader.notes.append(f"No line of the dump has the key of --key {text}.")
+
+
+def _check_judged(found: Poison, reader: DumpReader, evidence: Evidence) -> None:
+    """Refuse to be a gate that would pass whatever happened."""
+    why = ""
+    if not found.total.samples:
+        why = "no sample has a score"
+    elif evidence.logged_calls and not evidence.matched:
+        why = "no sample belongs to a trajectory of the event log"
+    if why:
+        raise NoDump(f"{', '.join(map(str, reader.files[:3]))}: {why}, so --fail-above has nothing to judge")
 
 
 def as_data(found: Poison, reader: DumpReader, evidence: Evidence, said: list[str], unread: int) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -251,3 +252,105 @@ def test_a_gate_without_a_score_is_no_gate(tmp_path: Path) -> None:
     code, output = poison(dump, "--fail-above", "0.5")
     assert (code, "no sample has a score" in output) == (2, True)
     assert poison(dump)[0] == 0
+
+
+def test_a_gate_whose_event_log_is_of_another_training_is_no_gate(tmp_path: Path) -> None:
+    log = tmp_path / "events.ndjson"
+    log.write_bytes(line("elsewhere", Outcome.THROTTLED, 1))
+    dump = write(tmp_path / "1.jsonl", [sample(score, "", request_id=f"r{score}") for score in (0, 1)])
+    _, output = poison(dump, "--events", log)
+    assert "The event log was not used: it has none of these trajectories. Is it of another training?" in output
+    code, output = poison(dump, "--events", log, "--fail-above", "0.5")
+    assert (code, "no sample belongs to a trajectory of the event log" in output) == (2, True)
+    log.write_bytes(line("r0", Outcome.OK, 1))
+    code, output = poison(dump, "--events", log, "--fail-above", "0.5")
+    assert (code, "The event log has calls of 1 sample, and none of them is lost." in output) == (0, True)
+
+
+def test_the_order_of_event_logs_does_not_matter(tmp_path: Path) -> None:
+    """The lost call began first, but its line may come last: it is written when the call ends, or stands in a file
+    that is read later."""
+    lines = [line("a", Outcome.TRANSPORT_TIMEOUT, 1), line("a", Outcome.OK, 2)]
+    for order in (lines, lines[::-1]):
+        log = tmp_path / "events.ndjson"
+        log.write_bytes(b"".join(order))
+        total = told(tmp_path, [sample(1, "", request_id="a")], "--events", log)["total"]
+        assert (total["lost"], total["recovered"]) == (0, 1)
+
+
+def test_samples_that_share_an_id_are_told(tmp_path: Path) -> None:
+    log = tmp_path / "events.ndjson"
+    log.write_bytes(line("a", Outcome.THROTTLED, 1))
+    found = told(tmp_path, [sample(score, "", request_id="a") for score in (0, 1, 1)], "--events", log)
+    assert "2 samples with the id of another one: the event log cannot tell them apart." in found["sentences"]
+
+
+def test_lost_samples_without_a_score_are_told_and_not_counted_as_evidence(tmp_path: Path) -> None:
+    found = told(tmp_path, [sample(1, "42"), sample(0, LOST), sample(None, LOST)])
+    assert (found["total"]["unscored"], found["total"]["unscored_lost"], found["total"]["lost"]) == (1, 1, 1)
+    assert found["recognised_by"] == {"known text": 1}
+    assert "1 sample without a finite score left out; 1 of them lost their last call." in found["sentences"]
+
+
+def test_a_key_that_no_line_has_is_refused(tmp_path: Path) -> None:
+    dump = write(tmp_path / "1.jsonl", GROUP)
+    for name in ("group", "id", "step", "score"):
+        code, output = poison(dump, "--key", f"{name}=prompt_di")
+        assert (code, f"--key {name}=prompt_di: no line of the dump has this key" in output) == (2, True), output
+    code, output = poison(dump, "--key", "lost=nope")
+    assert (code, "No line of the dump has the key of --key lost=nope." in output) == (0, True)
+
+
+def test_a_file_is_read_once_by_whatever_name(tmp_path: Path) -> None:
+    dump = write(tmp_path / "1.jsonl", GROUP)
+    (tmp_path / "link.jsonl").symlink_to(dump)
+    code, output = poison(tmp_path, dump)
+    assert (code, "1 of 4 samples lost their last call" in output) == (0, True)
+    assert output.count("the same file as") == 2
+
+
+def test_a_step_that_is_spread_over_places_is_told(tmp_path: Path) -> None:
+    dump = write(tmp_path / "all.jsonl", [sample(place % 2, "1", LOST, step=1 + place % 2) for place in range(8)])
+    _, output = poison(dump)
+    assert "2 steps, 1 first, occur in more than one place." in output
+    assert "of the lost samples are in step" not in output
+    trainings = [write(tmp_path / name / "1.jsonl", GROUP) for name in ("one", "other")]
+    assert "Step 1 occurs in more than one place." in poison(*trainings)[1]
+
+
+def test_a_single_step_is_named_as_one(tmp_path: Path) -> None:
+    lines = [sample(0, *([LOST] if step == "6" else ["1"]), when=step) for step in "123456789"]
+    _, output = poison(write(tmp_path / "all.jsonl", lines), "--key", "step=when")
+    assert "100% of the lost samples are in step 6." in output
+
+
+def test_a_compressed_dump_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    packed = tmp_path / "1.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"{}\n"))
+    code, output = poison(packed)
+    assert (code, "is compressed; unpack it first, as in gunzip 1.jsonl.gz" in output) == (2, True)
+
+
+def test_odd_numbers_in_the_requests_file_are_no_defect_of_ours(tmp_path: Path) -> None:
+    requests = [
+        {"tokens": {"trained": 10**400}, "request_id": "a"},
+        {"infrastructure_failures": 3, "outcomes": {"sandbox_error": 2, "throttled": 1, "ok": 5}},
+        {"infrastructure_failures": 1, "outcomes": {"throttled": 10**12}},
+    ]
+    write(tmp_path / "dump" / "requests" / "1.jsonl", requests)
+    found = told(tmp_path, [sample(score, "1") for score in (1, 0, 1, 0)])
+    assert found["total"]["outcomes"] == {"sandbox_error": 2, "throttled": 1}
+    assert any("requests/1.jsonl has 3 lines, 1.jsonl has 4 samples" in one for one in found["sentences"])
+
+
+def test_an_empty_group_id_is_none(tmp_path: Path) -> None:
+    assert told(tmp_path, [sample(1, question=f"q{n % 3}", uid="") for n in range(6)])["total"]["groups"] == 3
+
+
+def test_whitening_has_no_bounds_so_none_are_claimed(tmp_path: Path) -> None:
+    """One std scales the whole step, and it depends on which of the lost samples would have passed."""
+    dump = write(tmp_path / "1.jsonl", [*GROUP, *({**one, "input": "other"} for one in GROUP)])
+    assert "the push would lie between" in poison(dump)[1]
+    output = poison(dump, "--estimator", "reinforce_plus_plus_baseline")[1]
+    assert "the push would lie between" not in output
+    assert "Had every lost call been retried, the push would be " in output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import fcntl
 import logging
@@ -149,12 +148,8 @@ class WorkDirectory:
         if self.user is not None:
             os.chown(path, self.user, self.user, follow_symlinks=False)
 
-    async def __aenter__(self) -> WorkDirectory:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        """Remove everything, in a thread because a program may have made a hundred thousand files."""
-        if not await asyncio.to_thread(remove_tree, self.outer):
+    def remove(self) -> None:
+        if not remove_tree(self.outer):
             logger.warning("could not remove all that a program left in %s", self.outer)
 
     def write_source(self, code: str, *, suffix: str | None, name: str | None) -> str:

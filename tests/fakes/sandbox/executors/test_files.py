@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +165,41 @@ async def test_the_files_of_a_request_are_bounded_together(executor: PythonExecu
 async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     executor = PythonExecutor()
+    await executor.confinement()
+    removed = threading.Event()
+    remove = WorkDirectory.remove
+
+    def remove_and_tell(work: WorkDirectory) -> None:
+        remove(work)
+        removed.set()
+
+    monkeypatch.setattr(WorkDirectory, "remove", remove_and_tell)
     code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w')\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('.', 0)"
     assert (await run(executor, code)).status == "Success"
-    room = tmp_path / os.listdir(tmp_path)[0]
+    assert await asyncio.to_thread(removed.wait, 30)
+    room = os.path.join(tmp_path, os.listdir(tmp_path)[0])
     assert [name for name in os.listdir(room) if name.startswith("run-")] == []
     await executor.aclose()
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_request_waits_while_too_many_directories_wait_to_be_removed(
+    executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await executor.confinement()
+    removable = threading.Event()
+    remove = WorkDirectory.remove
+
+    def when_allowed(work: WorkDirectory) -> None:
+        removable.wait()
+        remove(work)
+
+    monkeypatch.setattr(WorkDirectory, "remove", when_allowed)
+    monkeypatch.setattr("sfusion.fakes.sandbox.executors.python.executor.MOST_REMOVALS", 1)
+    assert (await run(executor, "print(1)")).status == "Success"
+    second = asyncio.ensure_future(run(executor, "print(2)"))
+    try:
+        assert await asyncio.wait([second], timeout=1) == (set(), {second})
+    finally:
+        removable.set()
+    assert (await second).status == "Success"
