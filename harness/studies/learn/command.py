@@ -2,8 +2,8 @@
 
 Reads what `sfusion look` reads: event logs of the tool, journals, access logs. Finds how calls arrive, how long
 programs run, where the server has a limit or gets slower under load, what fails how often and when, and outages.
-Comments in the YAML say where each number comes from; play it with `sfusion run`, change one thing, and see what that would
-have done.
+Comments in the YAML say where each number comes from; play it with `sfusion run`, change one thing, and see what that
+would have done.
 
 Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50, p95, rate and
 attempts within 25%, when things happened within 15 points, the same main cause.
