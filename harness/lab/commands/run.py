@@ -1,7 +1,7 @@
 """``sfusion run``: run scenarios and report which promises held.
 
-Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something outside
-is missing or fails (Ray, Docker, the sandbox, the disk), 4 by a defect of sfusion.
+Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something external
+is missing or fails (Ray, Docker, the sandbox, the disk), 4 for a bug in sfusion.
 
 Example: sfusion run throttled-gateway my-scenario.yaml --out runs --html report.html
 """

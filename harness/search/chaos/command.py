@@ -3,7 +3,7 @@
 A cluster of several nodes is started on this machine. In each round the real tool, client and limiter make calls to a
 fake sandbox in a process of its own, while workers, nodes, the limiter or the driver are killed or stopped, the limit
 changes, calls are cancelled or the sandbox crashes: at points of the journal, such as the 17th grant. The same scenario
-is then played in sim, and where the two worlds differ is reported.
+is then played in sim, and differences between the two worlds are reported.
 
 Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if Ray is missing.
 
