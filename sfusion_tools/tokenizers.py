@@ -272,11 +272,16 @@ def _as_mapping(value: MessageLike) -> Mapping[str, Any]:
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
+def _set_fields(tool: ToolLike) -> dict[str, Any]:
+    """Return a tool without the fields that were not set."""
+    return tool.model_dump(exclude_unset=True) if isinstance(tool, BaseModel) else dict(tool)
+
+
 def _shown_tool(tool: ToolLike) -> dict[str, Any]:
-    """Return a tool as templates expect it, without the fields that were not set."""
+    """Return a tool as templates expect it."""
+    shown = _set_fields(tool)
     if not isinstance(tool, BaseModel):
-        return dict(tool)
-    shown = tool.model_dump(exclude_unset=True)
+        return shown
     # Templates read the parameters without asking whether there are any.
     parameters = shown["function"].setdefault("parameters", {"type": "object", "properties": {}})
     for schema in parameters.get("properties", {}).values():
@@ -298,7 +303,7 @@ def _content_text(content: Any) -> str:
 
 def tools_section(tools: Iterable[ToolLike]) -> str:
     """Render the part of the system message that lists the functions."""
-    lines = "".join("\n" + json.dumps(_as_mapping(tool), ensure_ascii=False) for tool in tools)
+    lines = "".join("\n" + json.dumps(_set_fields(tool), ensure_ascii=False) for tool in tools)
     return _TOOLS_HEAD + lines + _TOOLS_TAIL
 
 

@@ -58,6 +58,11 @@ def _pythonic_escape(sample: CallSample) -> Made:
     return bad_escape(sample, value, value.replace("'", "\\'"))
 
 
+def _misspelt_key(sample: CallSample) -> Made:
+    call, (key, _) = sample.form.write_call(sample.name, sample.arguments(), 1), sample.subject
+    return bad_sibling(sample, call.replace(f"</{key}>", f"</{key}s>"), "bad_layout")
+
+
 _PLAIN = Dialect()
 _HERMES = {"prose_inside": maker_of("prose_inside")}
 _SEPARATOR = ("repaired", "bad_separator")
@@ -102,6 +107,7 @@ _DIALECTS = {
             "unclosed_string": lambda s: unclosed_string(s, "'", "unbalanced"),
         },
     ),
+    "minimax_m3": Dialect(malformed={"misspelt_tag": _misspelt_key}),
     # Without a name, an object is not known to be a call; where the name is a key, any key is a name.
     "xlam": Dialect(malformed={"missing_name": expecting("missing_name", ("noticed", "untagged_call"))}),
     "apertus": Dialect(malformed={"missing_name": expecting("missing_name", ("refused", "unknown_tool"))}),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress, count, product
 from operator import ne
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from sfusion_tools.errors import TemplateError
@@ -108,7 +108,7 @@ def continuation(
         checked = any("tool" in other for other in known) if replies else bool(known)
         known[key] = way, before
         if remembered and not checked and (found := difference(tokenizer, tools, _ROUNDS if replies else (0, 0))):
-            logger.warning("The chat template of %s: %s", _name(tokenizer), found)
+            logger.warning("The chat template of %s: %s", _name(tokenizer), found.message)
         return ids
     raise TemplateError(
         f"the chat template of {_name(tokenizer)} cannot be used for several turns: the tokens of a "
@@ -301,7 +301,18 @@ def _reason(error: TemplateError) -> str:
     return str(error.__cause__ or error)
 
 
-def difference(tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = _ROUNDS) -> str | None:
+@dataclass(frozen=True)
+class Difference:
+    """How trajectories differ from the same conversation rendered at once."""
+
+    kind: Literal["refused", "replies", "earlier"]
+    """It cannot be rendered; the new messages differ; only what stands before them does."""
+    message: str
+
+
+def difference(
+    tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = _ROUNDS
+) -> Difference | None:
     """Return how a trajectory differs from the same conversation rendered at once; None if it does not.
 
     ``rounds`` says how many calls each turn has; after one without calls there is another question.
@@ -311,10 +322,10 @@ def difference(tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Seq
     except TemplateError as error:
         if len(rounds) > 1 and max(rounds) > 1:
             return difference(tokenizer, tools, [min(calls, 1) for calls in rounds])
-        return f"it cannot render such a conversation ({_reason(error)})"
+        return Difference("refused", f"it cannot render such a conversation ({_reason(error)})")
 
 
-def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]) -> str | None:
+def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]) -> Difference | None:
     name = next(iter(Toolbox(tools).names), _NOBODY)
     shown, rows = _rendered(tokenizer, tools, _BASES)
     for number in rounds:
@@ -326,16 +337,16 @@ def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequenc
         more = continuation(tokenizer, others, last=None, tools=tools, history=shown)
         turns = [_turn(_Way(None, number > 0, as_text), "x", replies) for as_text in (False, True)]
         shown, whole = _rendered(tokenizer, tools, [[*shown, turn, *others] for turn in turns])
+        told = f"rendered at once, a conversation of {len(shown)} messages has"
+        if (last := whole[max(len(whole) - len(more), 0) :]) != more:
+            new, once = tokenizer.decode(more), tokenizer.decode(last)
+            return Difference("replies", f"{told} {once!r} at its end, and a trajectory has {new!r}")
         same = _equal(rows, whole)
-        if same == len(rows):
-            rows = [*whole[: len(whole) - len(more)], *more]
-            same = _equal(rows, whole)
         if same < len(rows):
             grown, once = (tokenizer.decode(ids[same : same + 24]) for ids in (rows, whole))
-            return (
-                f"rendered at once, a conversation of {len(shown)} messages has {once!r} where a trajectory has "
-                f"{grown!r}; trajectories keep the tokens that the model was given"
-            )
+            kept = "trajectories keep the tokens that the model was given"
+            return Difference("earlier", f"{told} {once!r} where a trajectory has {grown!r}; {kept}")
+        rows = whole
     return None
 
 
