@@ -72,6 +72,8 @@ def train(options: TrainOptions) -> int:
             raise BadOption("--dump works only with tools that virtual time can play")
         if options.dump.exists() and not options.dump.is_dir():
             raise BadOption(f"--dump {options.dump}: is a file; give a folder")
+        if old := sorted(options.dump.glob("*.jsonl")):
+            raise BadOption(f"--dump {options.dump}: has a dump already ({old[0].name}); give a new folder")
     jobs = min(options.jobs or os.cpu_count() or 1, options.seeds)
     runs: list[TrainedRun] = []
     with (

@@ -98,6 +98,9 @@ def sweep(options: SweepOptions) -> int:
     Reports(out=options.out, html=options.html, json=options.json).check()
     check_file("--svg", svg)
 
+    kinds = {one.scenario.training is None for one in tasks}
+    if len(kinds) > 1:
+        raise BadOption("--vary scenario: some have a section `training` and some do not; sweep them separately")
     if task.scenario.training is not None:
         return _sweep_training(options, grid, task, tasks)
     measured: list[Measured] = []
