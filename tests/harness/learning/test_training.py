@@ -149,6 +149,33 @@ def test_a_tool_that_answers_zeros_teaches_to_avoid_it_and_nobody_knows(tmp_path
     assert (summary["tool"]["middle"] < 0.3, summary["calls_lost"]) == (True, 1.0)
 
 
+BLOCKING = """
+import json, urllib.request
+
+def run(code, url):
+    try:
+        asked = urllib.request.Request(url + "/run_code", json.dumps({"code": code, "language": "python"}).encode())
+        asked.add_header("Content-Type", "application/json")
+        return json.load(urllib.request.urlopen(asked, timeout=5))["run_result"]["stdout"]
+    except OSError:
+        return "0"
+"""
+
+
+def test_a_function_that_blocks_is_trained_on_the_wall_clock(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BLOCKING)
+    training = {"steps": 2, "prompts": 1, "group": 3, "update_time": 0, "think": 0, "seconds": 0}
+    (tmp_path / "toy.yaml").write_text(text_of(training=training))
+    command = [warm("sfusion"), "train", "toy.yaml", "--tools", "mine:run", "--seeds", "1", "--json", "found.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    part = TrainingPart.model_validate(training)
+    pure = simulate(part, 7, lambda call: uniform(7, "strike", "lossy", call, 1) < 0.4, seen=False)
+    assert [step["p"] for step in found["runs"][0]["steps"]] == [step.as_data(part)["p"] for step in pure]
+    assert found["summary"]["lost_unseen"] == 1.0
+
+
 def test_a_sweep_compares_what_is_learned(tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(text_of(promises=["no_gradient_from_lost_samples"]))
     arguments = ["sweep", str(tmp_path / "toy.yaml"), "--vary", "training.lost=zero,exclude", "--seeds", "1"]
