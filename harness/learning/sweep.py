@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, TextIO
@@ -42,13 +43,17 @@ def play_settings(
 
 
 def _distance(one: Trained) -> float:
-    """How far it ends from the twin."""
+    """How far it ends from the twin; trainings that did not come to the end are farther than any."""
+    if any(len(run.steps) < one.part.steps for run in one.runs):
+        return math.inf
     return sum(abs(one.last(at(key)).middle - one.last(at("twin", key)).middle) for key in ("tool", "several"))
 
 
 def verdict(settings: Sequence[Setting], axes: Sequence[str]) -> str:
     """Name the setting that ends closest to the twin."""
     values, best = min(settings, key=lambda one: round(_distance(one[1]), 2))
+    if math.isinf(_distance(best)):
+        return "no setting came to the end with all seeds"
     named = ", ".join(f"{axis}={value}" for axis, value in zip(axes, values, strict=True))
     return f"closest to the training without faults: {named} (P(tool) {best.last(at('tool')).middle:.2f})"
 

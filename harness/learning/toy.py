@@ -31,7 +31,9 @@ class ToySample:
     results: list[bool] = field(default_factory=list)
     """For each call whether the model took its answer for a result."""
     fooled: bool = False
-    """An answer that it took for a result is not what the program printed."""
+    """The last answer that it took for a result is not what the program printed."""
+    lies: int = 0
+    """How many such answers it got."""
     aborted: bool = False
     """The trajectory failed as a whole."""
     score: float = 0.0
@@ -153,7 +155,7 @@ class Toy:
             len(samples),
             sum(scores) / len(samples) if samples else 0.0,
             sum(len(one.results) for one in samples),
-            sum(one.results.count(False) for one in samples),
+            sum(one.results.count(False) + one.lies for one in samples),
             sum(lost),
             sum(gone and not seen for gone, seen in zip(lost, known, strict=True)),
             on_lost / weight if weight else 0.0,

@@ -17,6 +17,8 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
 SHARES = [number / 20 for number in range(20)]
+_UNSEEN = 0.01
+"""Share of the lost samples above which it matters that the trainer does not know of them."""
 _CURVES = (Handling.ZERO, Handling.MASK, Handling.EXCLUDE, Handling.DROP)
 TOY = (
     "This is a toy: a policy of a few behaviours, not a language model. It shows where lost calls push and "
@@ -40,12 +42,14 @@ def headline(found: Trained) -> str:
 def sentences(found: Trained) -> list[str]:
     """Say what was lost, what the closed form expects, and what the trainer did not know."""
     part, said = found.part, []
+    if not found.done:
+        return [TOY]
     how = f"lost samples: {NAMES[Handling(part.lost)] if part.lost != 'zero' else 'trained on with their score'}"
     said.append(
         f"{found.call_share:.1%} of calls were lost, and {found.lost_share:.1%} of samples lost their last call "
         f"({how}; loss divided by {'all' if part.divide_by == 'all' else 'the kept'} samples; {part.estimator})."
     )
-    if found.lost_share and found.unseen_share > 0.01:
+    if found.lost_share and found.unseen_share > _UNSEEN:
         said.append(
             f"The trainer does not know of {found.unseen_share:.0%} of the lost samples, because the tool does not say "
             "that a call was lost: no handling can help."
@@ -53,14 +57,28 @@ def sentences(found: Trained) -> list[str]:
     if stops := [run.stopped for run in found.runs if run.stopped is not None]:
         when = f"step {stops[0]}" if len(set(stops)) == 1 else f"steps {min(stops)} to {max(stops)}"
         said.append(f"The guard stopped the training in {when} ({counted(len(stops), 'seed')}).")
-    if found.hit_steps:
-        where = ", ".join(f"{a + 1} to {b + 1}" if a != b else str(a + 1) for a, b in found.hit_steps[:6])
-        said.append(f"Calls were lost in steps {where}.")
-    elif found.call_share:
+    said += _cut_off(found)
+    if hit := found.hit_steps:
+        where = ", ".join(f"{a + 1} to {b + 1}" if a != b else str(a + 1) for a, b in hit[:6])
+        one = len(hit) == 1 and hit[0][0] == hit[0][1]
+        said.append(f"Calls were lost in step{'' if one else 's'} {where}{', …' if len(hit) > 6 else ''}.")
+    elif found.call_share and found.unseen_share <= _UNSEEN:
         expected = uses_tool(part, expected_p(part, found.call_share))
         chance = f"If {found.call_share:.1%} of calls are lost independently of each other"
         said.append(f"{chance}, P(tool) is expected to end at {expected:.2f}.{_thresholds(part)}")
     return [*said, TOY]
+
+
+def _cut_off(found: Trained) -> list[str]:
+    """Say which trainings and samples did not come to their end."""
+    part, said = found.part, []
+    if short := [run for run in found.done if len(run.steps) < part.steps and run.stopped is None]:
+        first = min(len(run.steps) for run in short) + 1
+        said.append(f"{counted(len(short), 'seed')} broken off before the end, first in step {first} of {part.steps}.")
+    planned = sum(len(run.steps) for run in found.done) * part.prompts * part.group
+    if lacking := planned - round(found.total(at("samples"))):
+        said.append(f"{lacking:,} of {planned:,} samples never ended, and training went on without them.")
+    return said
 
 
 def _thresholds(part: TrainingPart) -> str:
@@ -113,8 +131,9 @@ class TrainReporter(ProgressReporter):
         bad = headline(found).startswith(("Unlearns", "Keeps", "No"))
         self.print(f"{title}: {headline(found)} ({counted(self._seeds, 'seed')})", "bold red" if bad else "bold green")
         self.print()
-        self.table(end_rows(found), END_HEAD, texts=1)
-        self.print()
+        if found.done:
+            self.table(end_rows(found), END_HEAD, texts=1)
+            self.print()
         for sentence in sentences(found):
             self.print(sentence)
         if rows := promise_rows(found):
@@ -173,6 +192,8 @@ def _against_share(found: Trained) -> LineChart:
 def render_train(found: Trained, title: str, about: str) -> str:
     """Return the page."""
     part = found.part
+    ends = PageTable("At the end", "Medians over the seeds, and 10 % to 90 %.", END_HEAD, end_rows(found))
+    ended = [("P(tool)", ("tool",)), ("of the twin", ("twin", "tool"))]
     return LearningPage(
         what=f"train {title}",
         headline=headline(found),
@@ -182,15 +203,14 @@ def render_train(found: Trained, title: str, about: str) -> str:
             ("steps x prompts x group", f"{part.steps} x {part.prompts} x {part.group}"),
             ("calls lost", f"{found.call_share:.1%}"),
             ("samples lost", f"{found.lost_share:.1%}"),
-            ("P(tool)", f"{found.last(lambda one: one['tool']).middle:.2f}"),
-            ("of the twin", f"{found.last(lambda one: one['twin']['tool']).middle:.2f}"),
+            *((name, f"{found.last(at(*keys)).middle:.2f}") for name, keys in ended if found.done),
         ],
         sentences=sentences(found),
         legend="Lines are medians over the seeds, bands reach from 10 % to 90 %. The twin has the same seeds and no "
         "faults. Shaded: steps in which calls were lost. Expected: the mean update for calls lost independently.",
         charts=charts(found) if found.done else [],
         tables=[
-            PageTable("At the end", "Medians over the seeds, and 10 % to 90 %.", END_HEAD, end_rows(found)),
+            *([ends] if found.done else []),
             PageTable("Promises", "", PROMISE_HEAD, promise_rows(found), texts=4),
         ],
     ).render()

@@ -130,7 +130,9 @@ class Trained:
         return found
 
     def summary(self) -> dict[str, Any]:
-        """The figures at the end."""
+        """The figures at the end; nothing if no training came so far."""
+        if not self.done:
+            return {}
         names = ("tool", "several", "score")
         spreads = {name: vars(self.last(at(name))) for name in names}
         spreads |= {f"twin_{name}": vars(self.last(at("twin", name))) for name in names}

@@ -536,6 +536,21 @@ def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(place: OwnClus
     assert len(written(here)) == 3
 
 
+def test_trainings_spread_over_a_cluster_learn_what_local_ones_learn(place: OwnCluster, tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(
+        "scenario: toy\nabout: A toy learns.\ntools: {max_attempts: 1}\ntraining: {steps: 2, prompts: 1, group: 3}\n"
+        "sandbox: {faults: [{name: lossy, probability: 0.5, what: {status: 500}}]}\n"
+    )
+    command = [warm("sfusion"), "train", str(tmp_path / "toy.yaml"), "--seeds", "3", "--json", "-"]
+    answers = []
+    for where in (["--jobs", "1"], ["--on", "ray", "--ray-address", place.address]):
+        ended = subprocess.run([*command, *where], capture_output=True, text=True, timeout=150)
+        assert ended.returncode == 0, ended.stderr
+        answers.append(ended.stdout)
+    assert '"seed": 2' in answers[0]
+    assert answers[0] == answers[1]
+
+
 def written(folder: Path) -> dict[str, str]:
     """Return the files of runs by their path, without how long the runs took."""
     took = re.compile(r'"(wall_seconds|verdict.json)": .*')

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.story import CallStory, Story
 from sfusion.harness.lab.promises.verdict import How, State, Verdict, sentence_of
+
+if TYPE_CHECKING:
+    from sfusion.harness.lab.scenarios.training import TrainingPart
 
 SHOWN = 6
 """How many events are given as evidence."""
@@ -76,6 +79,10 @@ class Promise(BaseModel):
         if not cls.scalar:
             raise ValueError(f"{cls.name} takes a mapping of parameters, found {value!r}")
         return {cls.scalar: value}
+
+    def cannot_fail(self, training: TrainingPart) -> str:
+        """Return why the promise could not be broken in this training; empty if it can."""
+        return ""
 
     def judge(self, story: Story) -> Verdict:
         """Decide from the events of a run whether the promise held; by default each of ``checks`` must be None."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from sfusion.harness.lab.promises.base import Need, Promise
 from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.promises.verdict import Verdict
+
+if TYPE_CHECKING:
+    from sfusion.harness.lab.scenarios.training import TrainingPart
 
 _SIGN = 1e-3
 """A mean push of less than this has no sign."""
@@ -22,7 +25,17 @@ class _OfTraining:
     needs: ClassVar[Need] = "ending"
 
 
-class ToolUseKept(_OfTraining, Promise):
+class _OfToolUse(_OfTraining):
+    least_calls: ClassVar[int] = 1
+    """Behaviours with this many calls are what is kept or unlearned."""
+
+    def cannot_fail(self, training: TrainingPart) -> str:
+        doing = [one.calls >= self.least_calls for one in training.behaviours]
+        what = "call the tool" if self.least_calls == 1 else f"make {self.least_calls} calls or more"
+        return "" if any(doing) and not all(doing) else f"{'all' if all(doing) else 'none'} of the behaviours {what}"
+
+
+class ToolUseKept(_OfToolUse, Promise):
     """At the end of a training, the toy uses the tool nearly as often as its twin without faults."""
 
     sentences: ClassVar = {
@@ -31,13 +44,13 @@ class ToolUseKept(_OfTraining, Promise):
         "held": "P(tool) is {found:.2f} at the end, the twin's {twin:.2f}",
     }
     scalar = "within"
-    within: float = Field(0.1, ge=0, le=1, description="how much less likely the tool may be than in the twin")
+    within: float = Field(0.1, ge=0, lt=1, description="how much less likely the tool may be than in the twin")
 
     def judge(self, story: Story) -> Verdict:
         return _kept(self, story, "tool", self.within)
 
 
-class SeveralCallsKept(_OfTraining, Promise):
+class SeveralCallsKept(_OfToolUse, Promise):
     """At the end of a training, the toy makes several calls nearly as often as its twin: long trajectories lose more
     calls, so they are unlearned first."""
 
@@ -47,8 +60,9 @@ class SeveralCallsKept(_OfTraining, Promise):
         "nothing": "no step was trained",
         "held": "P(several calls) is {found:.2f} at the end, the twin's {twin:.2f}",
     }
+    least_calls: ClassVar[int] = 2
     scalar = "within"
-    within: float = Field(0.2, ge=0, le=1, description="how much less likely several calls may be than in the twin")
+    within: float = Field(0.2, ge=0, lt=1, description="how much less likely several calls may be than in the twin")
 
     def judge(self, story: Story) -> Verdict:
         return _kept(self, story, "several", self.within)
@@ -63,7 +77,7 @@ def _kept(promise: Promise, story: Story, what: str, within: float) -> Verdict:
     return promise.broken("unlearned", steps[-1:], **facts) if found < twin - within else promise.held(**facts)
 
 
-class ToolUseRecovers(_OfTraining, Promise):
+class ToolUseRecovers(_OfToolUse, Promise):
     """After the last lost sample, the toy uses the tool as its twin does within a number of steps."""
 
     sentences: ClassVar = {
@@ -75,7 +89,12 @@ class ToolUseRecovers(_OfTraining, Promise):
     }
     scalar = "steps"
     steps: int = Field(5, ge=0, description="number of steps after the last one with a lost sample")
-    within: float = Field(0.1, ge=0, le=1, description="how far from the twin's P(tool) counts as back")
+    within: float = Field(0.1, ge=0, lt=1, description="how far from the twin's P(tool) counts as back")
+
+    def cannot_fail(self, training: TrainingPart) -> str:
+        if self.steps >= training.steps:
+            return f"it judges {self.steps} steps after a loss, but the training has {training.steps} in all"
+        return super().cannot_fail(training)
 
     def judge(self, story: Story) -> Verdict:
         steps = story.of_world("trained")
@@ -92,7 +111,7 @@ class ToolUseRecovers(_OfTraining, Promise):
         return self.unknown("too_short", after=len(steps) - 1 - hit[-1], steps=self.steps)
 
 
-class PushHasTheTwinsSign(_OfTraining, Promise):
+class PushHasTheTwinsSign(_OfToolUse, Promise):
     """Over the steps with lost samples, training pushes tool use in the same direction as its twin does."""
 
     sentences: ClassVar = {

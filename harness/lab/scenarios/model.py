@@ -192,6 +192,8 @@ class Scenario(ScenarioPart):
             if promise.of_training and self.training is None:
                 text = f"{promise.name} is about what is learned, but this scenario has no `training`"
                 raise Misplaced(text, "promises", number)
+            if self.training is not None and (why := promise.cannot_fail(self.training)):
+                raise Misplaced(f"{promise.name} cannot fail: {why}", "promises", number)
             if promise.of_rollouts and self.load is not None:
                 text = f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
                 raise Misplaced(text, "promises", number)

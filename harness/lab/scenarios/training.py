@@ -20,7 +20,9 @@ class BehaviourPart(ScenarioPart):
     name: Annotated[str, _TOY, NotShrunk("a name is not simpler than another")] = Field(
         min_length=1, max_length=40, description="its name in tables and plots"
     )
-    share: Annotated[float, _TOY] = Field(1.0, gt=0, description="how likely it is at first, relative to the others")
+    share: Annotated[float, _TOY] = Field(
+        1.0, ge=1e-6, le=1e6, description="how likely it is at first, relative to the others"
+    )
     right: Annotated[float, _TOY, NotShrunk("no chance is simpler than another")] = Field(
         ge=0, le=1, description="its chance to be right if no call is lost"
     )

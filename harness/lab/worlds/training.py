@@ -80,6 +80,7 @@ class ToyModel:
             number = lines[-1].strip() if lines and _NUMBER.fullmatch(lines[-1].strip()) else None
             sample.results.append(number is not None)
             sample.fooled = number is not None and number != self._printed(sample)
+            sample.lies += sample.fooled
             self._read[sample.id] = number or ""
         calls = sample.calls_next
         self._note("engine", "spoke", rollout=sample.id, turn=ask.turn + 1, calls=int(calls))

@@ -10,30 +10,17 @@ Example: sfusion train outage-trained-as-zeros --seeds 20 --html train.html
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument
-
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import WRITTEN, Html, Jobs, Json, Keyword, On, RayAddress, Tools, Trust
+from sfusion.harness.commandline.options import WRITTEN, Tools
 from sfusion.harness.errors import BadOption, HarnessError
-from sfusion.harness.lab.runs.tasks import (
-    Task,
-    adapt_tasks,
-    check_classes,
-    check_trusted,
-    find_modules_beside,
-    read_tasks,
-    select_tasks,
-)
-from sfusion.harness.lab.scenarios import scenario_files
-from sfusion.harness.lab.scenarios.model import World
-from sfusion.harness.lab.spreading import open_workers
+from sfusion.harness.lab.runs.seeded import SeededOptions
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
 from sfusion.harness.learning.playing import dump_training, errors_of, play_training, seeds_of
 from sfusion.harness.learning.train_telling import TrainReporter, headline, render_train, sentences
 from sfusion.harness.learning.trained import Trained, TrainedRun
@@ -42,23 +29,14 @@ from sfusion_tools.wording import counted
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(SeededOptions):
     """The options of the command."""
 
-    scenario: Annotated[str, Argument(metavar="SCENARIO", help="A file, or the name of a bundled scenario.")]
-    seeds: Annotated[int, option("Number of seeds per setting.", min=1, max=1000)] = 10
-    keyword: Keyword = ""
     tools: Tools = None
-    trust: Trust = False
-    jobs: Jobs = 0
-    on: On = "here"
-    ray_address: RayAddress = None
     dump: Annotated[
         Path | None,
         option("Write the samples of the first seed as verl does, for sfusion poison.", "DIR", WRITTEN),
     ] = None
-    html: Html = None
-    json: Json = None
 
 
 @command
@@ -72,10 +50,11 @@ def train(options: TrainOptions) -> int:
             raise BadOption("--dump works only with tools that virtual time can play")
         if options.dump.exists() and not options.dump.is_dir():
             raise BadOption(f"--dump {options.dump}: is a file; give a folder")
-    jobs = min(options.jobs or os.cpu_count() or 1, options.seeds)
+        if old := sorted(options.dump.glob("*.jsonl")):
+            raise BadOption(f"--dump {options.dump}: has a dump already ({old[0].name}); give a new folder")
     runs: list[TrainedRun] = []
     with (
-        open_workers(jobs, options.on, options.ray_address) as workers,
+        options.workers(options.seeds) as workers,
         TrainReporter(text_stream(options.json), options.seeds) as shown,
     ):
         try:
@@ -100,27 +79,18 @@ def train(options: TrainOptions) -> int:
 
 def _task(options: TrainOptions) -> Task:
     """Return the one cell to train, with the given tools."""
-    world: World = "sim"
-    tools = None
+    tools, not_sim = None, None
     if options.tools is not None:
         from sfusion.harness.trial.shapes.as_tool import tools_of
 
         tools, not_sim = tools_of(str(options.tools))
-        world = "wall" if not_sim else "sim"
-    tasks = read_tasks(scenario_files([options.scenario]), world, trust=options.trust)
-    found, skipped = select_tasks(tasks, keyword=options.keyword)
-    if not found:
-        why = "; ".join(skipped) or f"-k {options.keyword!r} matches no cell"
-        raise BadOption(f"{options.scenario} cannot be trained: {why}")
-    if len(found) > 1:
-        names = ", ".join(task.name for task in found[:4]) + (", ..." if len(found) > 4 else "")
-        raise BadOption(f"{options.scenario} has {len(found)} cells ({names}); choose one with -k")
-    if found[0].scenario.training is None:
+    cell = options.cell("wall" if not_sim else "sim")
+    if cell.scenario.training is None:
         raise BadOption(
             f"{options.scenario} has no section `training`; see `sfusion explain training`, and the bundled "
             "outage-trained-as-zeros for an example"
         )
-    (task,) = adapt_tasks(found, tools=tools)
+    (task,) = adapt_tasks([cell], tools=tools)
     check_trusted([task])
     if isinstance(task.scenario.tools, list):
         find_modules_beside([path for path in (options.tools, task.file) if path is not None][:1])

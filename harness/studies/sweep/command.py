@@ -13,49 +13,34 @@ Example: sfusion sweep throttled-gateway --vary tools.rate_limit=4..64 --html sw
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument
-
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import WRITTEN, Html, Jobs, Json, Keyword, On, RayAddress, Trust
+from sfusion.harness.commandline.options import WRITTEN
 from sfusion.harness.errors import BadOption, ScenarioError
-from sfusion.harness.lab.runs.tasks import (
-    Task,
-    check_classes,
-    check_trusted,
-    find_modules_beside,
-    read_tasks,
-    select_tasks,
-)
-from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.lab.runs.seeded import SeededOptions
+from sfusion.harness.lab.runs.tasks import Task, check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios.reading import vary
-from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.learning import sweep as learning
 from sfusion.harness.reports import Reports
-from sfusion.harness.reports.files import check_file
-from sfusion.harness.reports.line_chart import svg_file
 from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, label, play_sample, read_axes
 from sfusion.harness.studies.sweep.result import SweepResult
-from sfusion.harness.studies.sweep.telling import SweepReporter, charts, render_sweep
+from sfusion.harness.studies.sweep.telling import SweepReporter, render_sweep
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked
 from sfusion_tools.wording import counted
 
-_CHART_FILES = ("throughput.svg", "durations.svg", "wasted.svg", "batch.svg")
-
 
 @dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(SeededOptions):
     """The options of the command."""
 
-    scenario: Annotated[str, Argument(metavar="SCENARIO", help="A file, or the name of a bundled scenario.")]
     vary: Annotated[
         list[str] | None,
         option(
@@ -64,24 +49,10 @@ class SweepOptions:
             "PATH=VALUES",
         ),
     ] = None
-    seeds: Annotated[int, option("Number of seeds per setting.", min=1, max=1000)] = 10
     model: Annotated[
         Path | None, option("Server model to use instead of the scenario's, as `sfusion doctor --model-out` writes it.")
     ] = None
-    keyword: Keyword = ""
-    trust: Trust = False
-    jobs: Jobs = 0
-    on: On = "here"
-    ray_address: RayAddress = None
-    out: Annotated[
-        Path | None, option("Write sweep.html, sweep.svg and sweep.json to this folder.", "DIR", WRITTEN)
-    ] = None
-    html: Html = None
-    svg: Annotated[
-        Path | None,
-        option("Write the plots as one SVG file, or one file each if this is a folder.", "FILE|DIR", WRITTEN),
-    ] = None
-    json: Json = None
+    out: Annotated[Path | None, option("Write sweep.html and sweep.json to this folder.", "DIR", WRITTEN)] = None
 
 
 @command
@@ -94,16 +65,16 @@ def sweep(options: SweepOptions) -> int:
     if isinstance(task.scenario.tools, list) and task.file is not None:
         find_modules_beside([task.file])
         check_classes([task])
-    svg = options.svg / _CHART_FILES[0] if options.svg is not None and _is_folder(options.svg) else options.svg
     Reports(out=options.out, html=options.html, json=options.json).check()
-    check_file("--svg", svg)
 
+    kinds = {one.scenario.training is None for one in tasks}
+    if len(kinds) > 1:
+        raise BadOption("--vary scenario: some have a section `training` and some do not; sweep them separately")
     if task.scenario.training is not None:
         return _sweep_training(options, grid, task, tasks)
     measured: list[Measured] = []
-    jobs = min(options.jobs or os.cpu_count() or 1, grid.runs)
     with (
-        open_workers(jobs, options.on, options.ray_address) as workers,
+        options.workers(grid.runs) as workers,
         SweepReporter(text_stream(options.json), grid) as shown,
     ):
         played = workers.map(play_sample, tasks)
@@ -122,58 +93,33 @@ def sweep(options: SweepOptions) -> int:
         scenario = task.scenario
         result = SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed)
         shown.finish(result)
-    _write(result, options)
+    _write(options, lambda: render_sweep(result), result.as_dict())
     return 1 if result.overall is None and not grid.compares else 0
 
 
 def _sweep_training(options: SweepOptions, grid: Grid, task: Task, tasks: list[Task]) -> int:
     """Compare what is learned, instead of how fast calls are."""
-    if options.svg is not None:
-        raise BadOption("--svg: the sweep of a training has no plots; use --html or --json")
     axes, settings = [axis.path for axis in grid.axes], [[*map(label, values)] for values in grid.settings]
     out = text_stream(options.json)
-    with open_workers(min(options.jobs or os.cpu_count() or 1, grid.runs), options.on, options.ray_address) as workers:
+    with options.workers(grid.runs) as workers:
         found = learning.play_settings(workers, tasks, settings, out)
     learning.tell(found, axes, task.name, out)
-    for page in filter(None, (options.html, options.out and options.out / "sweep.html")):
-        write_file(page, learning.render(found, axes, task.name, " ".join(task.scenario.about.split())))
-    for file in filter(None, (options.json, options.out and options.out / "sweep.json")):
-        write_json(file, learning.as_data(found, axes, task.name))
+    about = " ".join(task.scenario.about.split())
+    _write(options, lambda: learning.render(found, axes, task.name, about), learning.as_data(found, axes, task.name))
     return 0
 
 
-def _write(result: SweepResult, options: SweepOptions) -> None:
+def _write(options: SweepOptions, render: Callable[[], str], answer: dict[str, Any]) -> None:
     out = options.out
     for page in filter(None, (options.html, out and out / "sweep.html")):
-        write_file(page, render_sweep(result))
-    drawn = charts(result)
-    if options.svg is not None and _is_folder(options.svg):
-        for name, chart in zip(_CHART_FILES, drawn, strict=True):
-            write_file(options.svg / name, svg_file([chart]))
-    elif options.svg is not None:
-        write_file(options.svg, svg_file(drawn))
-    if out is not None:
-        write_file(out / "sweep.svg", svg_file(drawn))
+        write_file(page, render())
     for file in filter(None, (options.json, out and out / "sweep.json")):
-        write_json(file, result.as_dict())
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() or path.suffix != ".svg"
+        write_json(file, answer)
 
 
 def _task(options: SweepOptions) -> Task:
     """Return the one cell to sweep, with the given model."""
-    found, skipped = select_tasks(
-        read_tasks(scenario_files([options.scenario]), "sim", trust=options.trust), keyword=options.keyword
-    )
-    if not found:
-        why = "; ".join(skipped) or f"-k {options.keyword!r} matches no cell"
-        raise BadOption(f"{options.scenario} cannot be swept: {why}")
-    if len(found) > 1:
-        names = ", ".join(task.name for task in found[:4]) + (", ..." if len(found) > 4 else "")
-        raise BadOption(f"{options.scenario} has {len(found)} cells ({names}); choose one with -k")
-    (task,) = found
+    task = options.cell()
     if options.model is None:
         return task
     model = _read_model(options.model)

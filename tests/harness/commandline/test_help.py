@@ -26,7 +26,6 @@ TWO_MEANINGS = {
     "--profile": {"drift", "serve sandbox"},
     "--quick": {"doctor", "drift"},
     "--seed": {"judge", "run", "hunt", "chaos", "rollout", "serve mcp", "serve sandbox", "serve sglang", "proxy"},
-    "--svg": {"history", "sweep"},
     "--timeout": {"doctor", "drift", "rollout"},
     "--to": {"learn", "new", "shrink"},
     "--tools": {"run", "hunt", "shrink", "doctor", "parse", "serve mcp", "train"},

@@ -13,17 +13,23 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.faults.chance import uniform
 from sfusion.harness.cli import app
+from sfusion.harness.errors import ScenarioError
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.lab.worlds import sim
+from sfusion.harness.learning.sweep import verdict
 from sfusion.harness.learning.toy import simulate
+from sfusion.harness.learning.trained import Trained, TrainedRun
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
+from tests.cases import every
 from tests.harness.lab.scenarios.test_own_tools import SCHEMA
 from tests.warm import warm
 
 LOSSY = {"faults": [{"name": "lossy", "probability": 0.4, "what": {"status": 500}}]}
+HEAD, CALL = {"name": "head", "right": 0.6}, {"name": "call", "right": 0.95, "calls": 1}
 SMALL = {"steps": 5, "prompts": 2, "group": 4}
 
 
@@ -139,7 +145,35 @@ def test_a_tool_that_answers_zeros_teaches_to_avoid_it_and_nobody_knows(tmp_path
     code, output = train(tmp_path, *more, sandbox={}, training={**SMALL, "steps": 8, "lost": "exclude"})
     assert code in (0, 1), output
     assert "The trainer does not know of 100% of the lost samples" in output
-    assert json.loads((tmp_path / "found.json").read_text())["summary"]["tool"]["middle"] < 0.3
+    summary = json.loads((tmp_path / "found.json").read_text())["summary"]
+    assert (summary["tool"]["middle"] < 0.3, summary["calls_lost"]) == (True, 1.0)
+
+
+BLOCKING = """
+import json, urllib.request
+
+def run(code, url):
+    try:
+        asked = urllib.request.Request(url + "/run_code", json.dumps({"code": code, "language": "python"}).encode())
+        asked.add_header("Content-Type", "application/json")
+        return json.load(urllib.request.urlopen(asked, timeout=5))["run_result"]["stdout"]
+    except OSError:
+        return "0"
+"""
+
+
+def test_a_function_that_blocks_is_trained_on_the_wall_clock(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BLOCKING)
+    training = {"steps": 2, "prompts": 1, "group": 3, "update_time": 0, "think": 0, "seconds": 0}
+    (tmp_path / "toy.yaml").write_text(text_of(training=training))
+    command = [warm("sfusion"), "train", "toy.yaml", "--tools", "mine:run", "--seeds", "1", "--json", "found.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    part = TrainingPart.model_validate(training)
+    pure = simulate(part, 7, lambda call: uniform(7, "strike", "lossy", call, 1) < 0.4, seen=False)
+    assert [step["p"] for step in found["runs"][0]["steps"]] == [step.as_data(part)["p"] for step in pure]
+    assert found["summary"]["lost_unseen"] == 1.0
 
 
 def test_a_sweep_compares_what_is_learned(tmp_path: Path) -> None:
@@ -152,6 +186,17 @@ def test_a_sweep_compares_what_is_learned(tmp_path: Path) -> None:
     settings = json.loads((tmp_path / "found.json").read_text())["settings"]
     assert [one["not_held"] for one in settings] == [["no_gradient_from_lost_samples"], []]
     assert "training.lost" in (tmp_path / "page.html").read_text()
+    done = CliRunner().invoke(app, [*arguments[:2], "--vary", f"scenario={tmp_path / 'toy.yaml'},single-node"])
+    assert (done.exit_code, "some have a section `training` and some do not" in done.output) == (2, True)
+
+
+def test_a_setting_that_did_not_come_to_the_end_is_not_the_closest() -> None:
+    step = {"tool": 0.5, "several": 0.2, "twin": {"tool": 0.5, "several": 0.2}}
+    worse = {**step, "tool": 0.3}
+    part = TrainingPart(steps=2)
+    short, whole = (Trained(part, [TrainedRun(0, steps, [])]) for steps in ([step], [step, worse]))
+    assert "lost=b (P(tool) 0.30)" in verdict([(["a"], short), (["b"], whole)], ["lost"])
+    assert verdict([(["a"], short)], ["lost"]) == "no setting came to the end with all seeds"
 
 
 def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
@@ -163,9 +208,40 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
         ({"steps": 10_000, "prompts": 10}, "samples in all; at most 200,000 are possible"),
         ({"lost": "ignore"}, "lost"),
         ({"learning_rate": -1}, "learning_rate"),
+        ({"behaviours": [HEAD, {**CALL, "share": 1e308}]}, "less than or equal to 1000000"),
     ):
         code, output = train(tmp_path, training=training)
         assert (code, text in output) == (2, True), output
     assert "is about what is learned" in train(tmp_path, training=None, load={}, promises=["tool_use_kept"])[1]
     assert "leave out world ray" in train(tmp_path, worlds=["sim", "ray"])[1]
     assert "is a file; give a folder" in train(tmp_path, "--dump", tmp_path / "toy.yaml")[1]
+    (tmp_path / "7.jsonl").touch()
+    assert "has a dump already (7.jsonl); give a new folder" in train(tmp_path, "--dump", tmp_path)[1]
+
+
+@every(
+    [
+        ({"tool_use_kept": 1}, {}, "less than 1"),
+        ("tool_use_kept", {"behaviours": [{**HEAD, "calls": 1}, CALL]}, "all of the behaviours call the tool"),
+        ("push_has_the_twins_sign", {"behaviours": [{**HEAD, "calls": 2}, CALL]}, "all of the behaviours call"),
+        ("several_calls_kept", {"behaviours": [HEAD, CALL]}, "none of the behaviours make 2 calls or more"),
+        ({"tool_use_recovers": 5}, {"steps": 5}, "it judges 5 steps after a loss, but the training has 5 in all"),
+    ],
+    str,
+)
+def test_a_promise_that_cannot_fail_is_refused(case: tuple[Any, dict[str, Any], str]) -> None:
+    promise, training, text = case
+    with pytest.raises(ScenarioError, match=text):
+        scenario(training={**SMALL, **training}, promises=[promise])
+
+
+def test_what_was_cut_off_is_told(tmp_path: Path) -> None:
+    code, output = train(tmp_path, "--seeds", 1, "--html", tmp_path / "page.html", horizon=0.4)
+    assert (code, "No training ended" in output, "P(tool)" in output) == (1, True, False)
+    page = (tmp_path / "page.html").read_text()
+    assert ("No training ended" in page, "At the end" in page, "P(tool)" in page) == (True, False, False)
+    _, output = train(tmp_path, "--seeds", 1, horizon=9)
+    assert "1 seed broken off before the end, first in step 3 of 5." in output
+    workers = {"cluster": {"workers_per_node": 2}, "events": [{"at": 1, "kill": "worker-1"}]}
+    _, output = train(tmp_path, "--seeds", 1, **workers)
+    assert "of 40 samples never ended, and training went on without them." in output

@@ -1,0 +1,49 @@
+"""What the commands share that play one scenario with many seeds."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Annotated
+
+from typer import Argument
+
+from sfusion.harness.commandline.declaring import option
+from sfusion.harness.commandline.options import Html, Jobs, Json, Keyword, On, RayAddress, Trust
+from sfusion.harness.errors import BadOption
+from sfusion.harness.lab.runs.tasks import Task, read_tasks, select_tasks
+from sfusion.harness.lab.scenarios import scenario_files
+from sfusion.harness.lab.scenarios.model import World
+from sfusion.harness.lab.spreading import Workers, open_workers
+
+
+@dataclass(frozen=True)
+class SeededOptions:
+    """The options of such a command."""
+
+    scenario: Annotated[str, Argument(metavar="SCENARIO", help="A file, or the name of a bundled scenario.")]
+    seeds: Annotated[int, option("Number of seeds per setting.", min=1, max=1000)] = 10
+    keyword: Keyword = ""
+    trust: Trust = False
+    jobs: Jobs = 0
+    on: On = "here"
+    ray_address: RayAddress = None
+    html: Html = None
+    json: Json = None
+
+    def cell(self, world: World = "sim") -> Task:
+        """Return the one cell to play; raise BadOption if there is none, or more than one."""
+        tasks = read_tasks(scenario_files([self.scenario]), world, trust=self.trust)
+        found, skipped = select_tasks(tasks, keyword=self.keyword)
+        if not found:
+            why = "; ".join(skipped) or f"-k {self.keyword!r} matches no cell"
+            raise BadOption(f"{self.scenario} cannot be played: {why}")
+        if len(found) > 1:
+            names = ", ".join(task.name for task in found[:4]) + (", ..." if len(found) > 4 else "")
+            raise BadOption(f"{self.scenario} has {len(found)} cells ({names}); choose one with -k")
+        return found[0]
+
+    def workers(self, runs: int) -> AbstractContextManager[Workers]:
+        """Open what the runs are spread over."""
+        return open_workers(min(self.jobs or os.cpu_count() or 1, runs), self.on, self.ray_address)
