@@ -5,7 +5,7 @@ clock in at most a minute, and compares what was sent, read and told with what r
 file.py:name or a tool config (YAML). A command gets programs as JSON lines on stdin and answers on stdout.
 
 Exit code 0 if nothing is broken but what the baseline accepts, 1 if something is, 2 if the input is wrong, 3 if the
-command is missing.
+command is missing, 4 if sfusion itself has a defect.
 
 Example: sfusion judge my_client:run --junit trial.xml
 """

@@ -161,6 +161,7 @@ def _batches(plan: TrialPlan, *, at_once: bool) -> Iterator[list[Any]]:
 
 
 def _join(whole: PlayedScene, parts: list[PlayedScene]) -> None:
+    whole.divided = len(parts) > 1
     for part in parts:
         whole.settings = part.settings
         whole.scene = replace(whole.scene, horizon=min(whole.scene.horizon, part.scene.horizon))

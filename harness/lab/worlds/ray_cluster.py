@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -36,17 +37,17 @@ _QUICK_HEALTH = {
 _NODE = {"num_cpus": 2, "include_log_monitor": False}  # the monitor sends logs to the driver, which shows none
 
 
-class RayCluster:
+class RayCluster(ABC):
     """What a run needs of a cluster."""
 
     address: str
 
-    def check(self, scenarios: Iterable[Scenario]) -> None:
+    def check(self, scenarios: Iterable[Scenario]) -> None:  # noqa: B027 # one of our own runs them all
         """Raise MissingWorld if one of them cannot run on this cluster."""
 
+    @abstractmethod
     def nodes(self, count: int, killed: Collection[int]) -> list[str]:
         """Return ids of nodes for node-1, node-2, ...; the numbers in ``killed`` must be nodes that can be killed."""
-        raise NotImplementedError
 
     def kill_node(self, node: str) -> None:
         """Kill all processes of a node."""
@@ -56,9 +57,9 @@ class RayCluster:
         """Return the addresses of nodes on other machines."""
         return []
 
+    @abstractmethod
     def close(self) -> None:
         """Shut the cluster down if it is ours, otherwise disconnect."""
-        raise NotImplementedError
 
 
 def open_cluster(address: str | None = None) -> RayCluster:
