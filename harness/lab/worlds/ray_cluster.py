@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import logging
 import os
@@ -266,28 +265,6 @@ def killed_nodes(scenario: Scenario) -> set[int]:
     """Return the numbers of the nodes that a scenario kills."""
     targets = [str(event.target) for event in scenario.events if event.kind == "kill"]
     return {int(target.removeprefix("node-")) for target in targets if target.startswith("node-")}
-
-
-async def unscheduled_actors() -> str:
-    """Return a clause on the actors of this job that Ray has not started; an empty text if there are none."""
-    try:
-        async with asyncio.timeout(_REACH_SECONDS):
-            return await asyncio.to_thread(_unscheduled_actors)
-    except TimeoutError:
-        return "; the cluster does not answer"
-
-
-def _unscheduled_actors() -> str:
-    import ray
-
-    actors = getattr(_private("state"), "actors", dict)  # the public API needs Ray's dashboard
-    job = ray.get_runtime_context().get_job_id()
-    pending = [one for one in actors().values() if one["State"] == "PENDING_CREATION" and one["JobID"] == job]
-    if not pending:
-        return ""
-    names = ", ".join(sorted({one["ActorClassName"] for one in pending}))
-    free, total = (found.get("CPU", 0.0) for found in (ray.available_resources(), ray.cluster_resources()))
-    return f"; Ray has not started {names} ({free:g} of {total:g} CPUs are free)"
 
 
 def reach(address: str) -> None:
