@@ -162,7 +162,7 @@ def limit_kept(facts: TrialFacts) -> Findings:
     """There are never more requests in flight than the limit allows."""
     for name, calls in facts.scenes.items():
         scene = facts.record.scenes[name]
-        limit = scene.settings.rate_limit
+        limit = None if scene.divided else scene.settings.rate_limit
         for start, end, flying in _steps(_intervals(calls)):
             kept = limit is None or flying <= limit or end - start <= 1e-6 + facts.tolerance
             yield unless(kept, "over", scene=name, limit=limit, flying=flying, at=start - scene.began)
@@ -175,8 +175,9 @@ def limit_kept(facts: TrialFacts) -> Findings:
 def limit_used(facts: TrialFacts) -> Findings:
     """While calls wait, every permit is in use; a call that backs off holds none."""
     for name, calls in facts.scenes.items():
-        limit = facts.record.scenes[name].settings.rate_limit
-        if limit is None or any(call.scene.scene.sandboxes > 1 for call in calls):
+        scene = facts.record.scenes[name]
+        limit = scene.settings.rate_limit
+        if limit is None or scene.divided or any(call.scene.scene.sandboxes > 1 for call in calls):
             continue
         intervals = _intervals(calls)
         steps = list(_steps([*intervals, *((call.played.asked_at, call.played.asked_at, "") for call in calls)]))
@@ -187,10 +188,10 @@ def limit_used(facts: TrialFacts) -> Findings:
             idle = [
                 (start, end, flying)
                 for start, end, flying in steps
-                if start >= asked and end <= first and flying < limit
+                if start >= asked and end <= first and flying < limit and end - start > facts.tolerance
             ]
             waited = sum(end - start for start, end, _ in idle)
-            if waited > _MOMENT * call.scene.settings.scale + facts.tolerance:
+            if waited > _MOMENT * call.scene.settings.scale:
                 about = {"call": call.name, "scene": name, "limit": limit, "flying": idle[0][2]}
                 yield Wrong("idle", {**about, "waited": waited})
             elif first - asked > _MOMENT:
@@ -201,7 +202,9 @@ def limit_used(facts: TrialFacts) -> Findings:
 def sent_in_order(facts: TrialFacts) -> Findings:
     """Waiting calls are sent in the order in which they were made."""
     calls = [call for call in facts.of("limit") if call.requests]
-    for one, other in itertools.pairwise(calls):
+    for one, other in itertools.combinations(calls, 2):
+        if other.played.asked_at - one.played.asked_at <= facts.tolerance:
+            continue
         in_order = one.requests[0].at <= other.requests[0].at + facts.tolerance
         yield unless(in_order, "overtaken", call=one.name, other=other.name)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sfusion.harness.trial.checks import CHECKS
+from sfusion.harness.trial.trial import judge
+from tests.proof import wall_tools
 from tests.proof.mistake import UNSEEN
 from tests.proof.mistakes import MISTAKES
 from tests.proof.planted import PLANTED
@@ -32,6 +34,18 @@ BY_CHECK = {
 def test_right_tools_are_not_accused(name: str) -> None:
     row = judged(TrialCase("right tool", name))
     assert (row.caught_by, row.sentence) == ((), "")
+
+
+def _broken_on_the_wall(name: str, seed: int) -> set[str]:
+    found = judge(wall_tools.WALL_TOOLS[name], scenes="failures", seed=seed)
+    assert found.stage == "wall"
+    return {one.promise for one in found.verdicts if one.state == "broken"}
+
+
+def test_failures_are_told_apart_on_the_wall_clock_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _broken_on_the_wall("httpx", 1) == set()
+    monkeypatch.setattr(wall_tools, "_wait", lambda status, headers, number: 0.5 if number < 3 else 1 / 0)
+    assert _broken_on_the_wall("threads", 2) >= {"retry_after_respected", "ends_told_apart"}
 
 
 @pytest.mark.timeout(300)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from sfusion.harness.trial.scenes import make_plan
-from sfusion.harness.trial.trial import judge_record, wording_table
+from sfusion.harness.trial.trial import judge, judge_record, wording_table
 from sfusion.harness.trial.virtual import play_virtually
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from tests.proof.changes import CHANGES
@@ -21,12 +21,15 @@ from tests.proof.mutations import drawn
 from tests.proof.planted import PLANTED
 from tests.proof.right_tools import RIGHT_TOOLS
 from tests.proof.tool_client import ToolClient
+from tests.proof.wall_tools import WALL_TOOLS
 from tests.reference_tool import GoodTool
 
-Kind = Literal["right tool", "named", "change", "planted", "drawn"]
+Kind = Literal["right tool", "on the wall clock", "named", "change", "planted", "drawn"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 HEAD = ("", "on trial", "accused", "caught by facts", "by the kept wordings", "not caught", "altered nothing")
 SEEDS = 5
+RIGHT: tuple[Kind, ...] = ("right tool", "on the wall clock")
+"""What must not be accused."""
 
 SURVIVE = {
     "retry_after endless": "a call that is asked to wait for longer than it has left gives up: that is right",
@@ -68,7 +71,7 @@ class TrialRow:
     def state(self) -> str:
         if not self.applied:
             return "altered nothing"
-        if self.case.kind == "right tool":
+        if self.case.kind in RIGHT:
             return "accused" if self.caught_by else "not accused"
         return "caught by facts" if self.caught_by else "by the kept wordings" if self.snapshot else "not caught"
 
@@ -96,6 +99,7 @@ def cases(kinds: Iterable[Kind] = KINDS, keyword: Callable[[str], bool] = lambda
     """Yield the trials of these kinds whose name matches."""
     names: dict[Kind, Any] = {
         "right tool": [*RIGHT_TOOLS, OWN],
+        "on the wall clock": WALL_TOOLS,
         "named": MISTAKES,
         "change": CHANGES,
         "planted": PLANTED,
@@ -104,7 +108,7 @@ def cases(kinds: Iterable[Kind] = KINDS, keyword: Callable[[str], bool] = lambda
     for kind in kinds:
         for name in names[kind]:
             if keyword(name):
-                seeds = range(SEEDS) if kind == "right tool" else (0,)
+                seeds = range(SEEDS) if kind in RIGHT else (0,)
                 yield from (TrialCase(kind, name, seed) for seed in seeds)
                 if kind == "right tool" and name != OWN:
                     yield TrialCase(kind, name, states=False)
@@ -138,6 +142,9 @@ def judged(case: TrialCase) -> TrialRow:
     """Play one trial, in any process."""
     tool: Any
     match case.kind:
+        case "on the wall clock":
+            broken = [one for one in judge(WALL_TOOLS[case.name], seed=case.seed).verdicts if one.state == "broken"]
+            return TrialRow(case, tuple(one.promise for one in broken), "".join(one.sentence for one in broken[:1]))
         case "right tool":
             tool = OwnTool if case.name == OWN else RIGHT_TOOLS[case.name]
         case "named":
