@@ -162,6 +162,16 @@ async def test_the_files_of_a_request_are_bounded_together(executor: PythonExecu
     assert (answer.status, "a request may have 2,000" in answer.message) == ("SandboxError", True)
 
 
+async def test_the_bytes_of_all_files_are_bounded_together(
+    executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfusion.fakes.sandbox.executors.python.files.MOST_BYTES", 2_000)
+    sizes = {"a": b64("x" * 999), "b": b64("x" * 999)}
+    assert (await run(executor, "print(1)", files=sizes)).status == "Success"
+    answer = await run(executor, "print(1)", files=sizes | {"c": b64("x" * 999)})
+    assert (answer.status, "3 files with 2,997 bytes" in answer.message) == ("SandboxError", True)
+
+
 async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     executor = PythonExecutor()
