@@ -11,6 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -95,7 +96,9 @@ class PythonExecutor:
         self._users: Iterator[int] = iter(())
         self._deciding = asyncio.Lock()
         self._needed: list[str] = []
-        self._removals: set[asyncio.Task[None]] = set()
+        self._removals: set[Future[None]] = set()
+        # Of its own: what programs left behind must not delay the files of other requests.
+        self._removers = ThreadPoolExecutor(4, "remove")
         self._warned = False
 
     async def confinement(self) -> Confinement:
@@ -168,7 +171,7 @@ class PythonExecutor:
         if self._spawner is not None:
             await self._spawner.aclose()
         self._spawner = self._runner = self._confinement = None
-        await asyncio.gather(*self._removals)
+        await asyncio.gather(*map(asyncio.wrap_future, list(self._removals)))
         if self._base is not None and self._lock is not None:
             await asyncio.to_thread(remove_tree, self._base)
             os.close(self._lock)
@@ -241,8 +244,8 @@ class PythonExecutor:
 
         The answer does not wait for its removal: the kernel delays that until the namespaces have ended.
         """
-        while len(self._removals) >= MOST_REMOVALS:
-            await asyncio.wait(self._removals, return_when=asyncio.FIRST_COMPLETED)
+        while len(removals := list(self._removals)) >= MOST_REMOVALS:
+            await asyncio.wait(map(asyncio.wrap_future, removals), return_when=asyncio.FIRST_COMPLETED)
         private = private_directories() if confinement.namespaces else []
         user = next(self._users) if confinement.own_user else None
         work = WorkDirectory(self._room()[0], private, self._needed, user)
@@ -259,7 +262,7 @@ class PythonExecutor:
             yield work
         finally:
             # In a thread, because a program may have made a hundred thousand files.
-            removal = asyncio.create_task(asyncio.to_thread(work.remove))
+            removal = self._removers.submit(work.remove)
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
 

@@ -155,11 +155,27 @@ async def test_errors_show_paths_as_programs_know_them(executor: PythonExecutor)
 
 
 @pytest.mark.parametrize(
-    "given", [{"files": dict.fromkeys(map(str, range(2001)), "")}, {"fetch_files": list(map(str, range(2001)))}]
+    "given",
+    [
+        {"files": dict.fromkeys(map(str, range(2001)), "")},
+        {"fetch_files": list(map(str, range(2001)))},
+        {"files": {f"{number}/" + "x/" * 2_000: "" for number in range(11)}},
+        {"fetch_files": ["x/" * 20_001]},
+    ],
 )
 async def test_the_files_of_a_request_are_bounded_together(executor: PythonExecutor, given: dict[str, Any]) -> None:
     answer = await run(executor, "print(1)", **given)
     assert (answer.status, "a request may have 2,000" in answer.message) == ("SandboxError", True)
+
+
+async def test_the_bytes_of_all_files_are_bounded_together(
+    executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfusion.fakes.sandbox.executors.python.files.MOST_BYTES", 2_000)
+    sizes: dict[str, str | None] = {"a": b64("x" * 999), "b": b64("x" * 999)}
+    assert (await run(executor, "print(1)", files=sizes)).status == "Success"
+    answer = await run(executor, "print(1)", files=sizes | {"c": b64("x" * 999)})
+    assert (answer.status, "3 files with 2,997 bytes" in answer.message) == ("SandboxError", True)
 
 
 async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
