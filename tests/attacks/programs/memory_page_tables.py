@@ -1,4 +1,4 @@
-"""The kernel's memory counts as memory: the tables of pages that were only read.
+"""Page tables count as memory, even for pages that were only read.
 
 Not promised: accident-proof (only a cgroup counts it).
 """
