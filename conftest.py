@@ -17,7 +17,8 @@ import typer.main
 from sfusion_tools.sandbox.fleet import process_fleet
 
 # An installed sfusion brings its pytest plugin along; in a bare checkout it is loaded from here.
-pytest_plugins = () if entry_points(group="pytest11", name="sfusion") else ("sfusion.harness.pytest_plugin",)
+_plugins = () if entry_points(group="pytest11", name="sfusion") else ("sfusion.harness.pytest_plugin",)
+pytest_plugins = ("tests.attacks.results", *_plugins)
 
 # Before anything imports Ray: no telemetry, logs as they come.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

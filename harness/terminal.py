@@ -34,8 +34,8 @@ class ProgressReporter:
         if not out.isatty():
             # Also when FORCE_COLOR is set: a file with escape codes helps nobody.
             columns = os.environ.get("COLUMNS", "")
-            self._width = int(columns) if columns.isdecimal() and int(columns) else _UNLIMITED
-            self._console = _Console(file=out, force_terminal=False, color_system=None, width=self._width)
+            width = int(columns) if columns.isdecimal() and int(columns) else _UNLIMITED
+            self._console = _Console(file=out, force_terminal=False, color_system=None, width=width)
             return
         self._console = _Console(file=out, force_terminal=True, highlight=False)
         self._bar = Progress(
@@ -76,32 +76,40 @@ class ProgressReporter:
         """Print rows in aligned columns, with ``styles`` for the first cell of each row.
 
         The first ``texts`` columns are text, which wraps where a terminal is too narrow, except in the very first;
-        those after them are aligned to the right.
+        those after them are aligned to the right and never cut, though their headings may wrap.
         """
         listed = [[self._clean(cell) for cell in row] for row in rows]
-        if self._bar is None:
-            lines = [*_aligned([list(map(self._clean, head)), *listed] if head else listed, texts)]
-            if max(map(cell_len, lines), default=0) <= self._width + 1:
-                self._out.writelines(lines)
-                return
+        lines = [*_aligned([list(map(self._clean, head)), *listed] if head else listed, texts)]
+        columns = [*zip_longest(*listed, fillvalue="")]
+        box = SIMPLE_HEAD if head and self._bar is not None else None
+        lines_of_the_box = len(columns) + 1 if box is not None else 0
+        is_narrow = max(map(cell_len, lines), default=0) - 1 + lines_of_the_box > self._console.width
+        if self._bar is None and not is_narrow:
+            self._out.writelines(lines)
+            return
         table = Table(
-            box=SIMPLE_HEAD if head and self._bar is not None else None,
+            box=None if is_narrow else box,
             show_header=bool(head),
             pad_edge=False,
+            collapse_padding=is_narrow,
             header_style="dim",
         )
-        for column in range(max(map(len, listed), default=0)):
+        for column, cells in enumerate(columns):
+            title = self._clean(head[column]) if head else ""
+            wraps = 0 < column < texts or not is_narrow
+            width = None if wraps else max(map(cell_len, [*cells, *title.split()]))
             table.add_column(
-                Text(self._clean(head[column])) if head else "",
+                Text(title),
                 justify="left" if column < texts else "right",
                 overflow="fold",
-                no_wrap=not 0 < column < texts,
+                min_width=width,
+                max_width=width,
             )
         for number, (first, *rest) in enumerate(listed):
             table.add_row(Text(first, styles[number] if styles else ""), *map(Text, rest))
         if self._bar is not None:
             self._bar.stop()
-        self._console.print(table)
+        self._console.print(table, crop=False)
 
     def _clean(self, text: str) -> str:
         """The text as the stream can encode it, unable to control a terminal."""

@@ -19,7 +19,7 @@
     │   ├── IllegalTransition      the request's state does not allow this step
     │   ├── EngineAnswerError      the engine's answer is not a generation
     │   ├── StepTimeout            a step of a tool or an interaction did not end in time (also a TimeoutError)
-    │   ├── TemplateError          the chat template cannot be continued turn by turn
+    │   ├── TemplateError          the chat template raised, or cannot be continued turn by turn
     │   └── BadLimits              a limit is out of range, or two contradict each other (also a ValueError)
     └── TokenizerError             a tokenizer cannot be used
         ├── TokenizerNotFound      there is no usable tokenizer at the path
@@ -130,7 +130,7 @@ class StepTimeout(RolloutError, TimeoutError):
 
 
 class TemplateError(RolloutError):
-    """Raised when the tokens of new messages cannot be separated from what a chat template wrote before them."""
+    """Raised when a chat template raises, or when the tokens of new messages cannot be separated from those before."""
 
 
 class BadLimits(RolloutError, ValueError):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel
 
-from sfusion_tools.errors import TokenizerError, TokenizerNotFound, UnknownToken, import_extra
+from sfusion_tools.errors import TemplateError, TokenizerError, TokenizerNotFound, UnknownToken, import_extra
 
 __all__ = [
     "ByteTokenizer",
@@ -88,7 +88,10 @@ class Tokenizer(Protocol):
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        """Encode a conversation as the model is given it, with the tools it may call."""
+        """Encode a conversation as the model is given it, with the tools it may call.
+
+        Raises TemplateError for a conversation that the chat template refuses.
+        """
         ...
 
 
@@ -215,13 +218,14 @@ class HfTokenizer:
             pieces = _layout(messages, tools, add_generation_prompt)
             return [number for piece in pieces for number in self.encode(piece.text, allow_special=piece.is_mark)]
         # Text first, ids second: what transformers wraps the ids in differs by release.
-        text: str = self._inner.apply_chat_template(
-            [self._harmless(_as_mapping(message)) for message in messages],
-            tools=[_shown_tool(tool) for tool in tools] if tools else None,
-            add_generation_prompt=add_generation_prompt,
-            tokenize=False,
-            **self._options,
-        )
+        shown = [self._harmless(_as_mapping(message)) for message in messages]
+        offered = [_shown_tool(tool) for tool in tools] if tools else None
+        try:
+            text: str = self._inner.apply_chat_template(
+                shown, tools=offered, add_generation_prompt=add_generation_prompt, tokenize=False, **self._options
+            )
+        except Exception as error:  # a template is a program and can raise anything
+            raise TemplateError(f"the chat template of {self.name} raised {type(error).__name__}: {error}") from error
         return [number for part in text.split(_BREAK) for number in self.encode(part)]
 
     def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,11 +272,16 @@ def _as_mapping(value: MessageLike) -> Mapping[str, Any]:
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
+def _set_fields(tool: ToolLike) -> dict[str, Any]:
+    """Return a tool without the fields that were not set."""
+    return tool.model_dump(exclude_unset=True) if isinstance(tool, BaseModel) else dict(tool)
+
+
 def _shown_tool(tool: ToolLike) -> dict[str, Any]:
-    """Return a tool as templates expect it, without the fields that were not set."""
+    """Return a tool as templates expect it."""
+    shown = _set_fields(tool)
     if not isinstance(tool, BaseModel):
-        return dict(tool)
-    shown = tool.model_dump(exclude_unset=True)
+        return shown
     # Templates read the parameters without asking whether there are any.
     parameters = shown["function"].setdefault("parameters", {"type": "object", "properties": {}})
     for schema in parameters.get("properties", {}).values():
@@ -294,7 +303,7 @@ def _content_text(content: Any) -> str:
 
 def tools_section(tools: Iterable[ToolLike]) -> str:
     """Render the part of the system message that lists the functions."""
-    lines = "".join("\n" + json.dumps(_as_mapping(tool), ensure_ascii=False) for tool in tools)
+    lines = "".join("\n" + json.dumps(_set_fields(tool), ensure_ascii=False) for tool in tools)
     return _TOOLS_HEAD + lines + _TOOLS_TAIL
 
 

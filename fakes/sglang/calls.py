@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sfusion_tools.formats import Delta, Format, Parsed, Problem, Toolbox
+from sfusion_tools.formats import Delta, Format, Parsed, Problem, Toolbox, get_format
 from sfusion_tools.formats.jsontext import scan_json
 from sfusion_tools.formats.text_reader import Markers, Scan, TextReader
 
@@ -83,6 +83,11 @@ class OwnParser:
 
     def stream(self, tools: ToolList) -> CallStream:
         return _OwnStream(self._form, tools)
+
+
+def call_parser(name: str | None) -> CallParser | None:
+    """Return the parser of a format; without a name, calls stay in the text, as in sglang."""
+    return None if name is None else OwnParser(get_format(name))
 
 
 class _OwnStream:

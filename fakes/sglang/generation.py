@@ -180,10 +180,13 @@ def _logprobs(
 
     def row(own: list[Any], *place: Key) -> list[list[Any]]:
         """The token itself and others, which share what is left of the probability; the most probable is first."""
-        left = max(1.0 - math.exp(own[0]), 1e-12)
+        left = max(1.0 - math.exp(own[0]), 1e-17)  # so little that it does not change a sum of 1
         beyond = whole(1, max(tokenizer.vocab_size - want.top, 1), seed, *keys, "top", *place)
         others = [
-            triple(round(math.log(left) - rank * math.log(2), 6), (own[1] + beyond + rank) % tokenizer.vocab_size)
+            triple(
+                math.floor((math.log(left) - rank * math.log(2)) * 1e6) / 1e6,
+                (own[1] + beyond + rank) % tokenizer.vocab_size,
+            )
             for rank in range(1, want.top)
         ]
         return sorted([own, *others], key=lambda one: -one[0])

@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict
 from sfusion.fakes.errors import EngineRefused
 from sfusion.fakes.sglang.completions import error_answer
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.quirks import reasoning_parser
-from sfusion.fakes.sglang.reasoning import Reasoning
+from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
 from sfusion.fakes.sglang.schema import Tool
 from sfusion.fakes.sglang.validation import read_body
 from sfusion.fakes.wire import Answer, Request
 from sfusion.fakes.wire.app import Handler
+from sfusion_tools.errors import TemplateError
 
 _UPDATES = ("from_disk", "from_tensor", "from_distributed", "from_ipc")
 _GROUPS = ("init_weights_update_group", "destroy_weights_update_group")
@@ -112,7 +112,10 @@ class MoreHandlers:
         tokenizer = self._engine.tokenizer
         if body.messages is not None:
             tools = [tool.model_dump() for tool in body.tools] if body.tools else None
-            ids = tokenizer.apply_chat_template(body.messages, tools, add_generation_prompt=True)
+            try:
+                ids = tokenizer.apply_chat_template(body.messages, tools, add_generation_prompt=True)
+            except TemplateError as error:
+                return error_answer(str(error))
             return self._tokens(ids, len(ids))
         if body.prompt is None:
             return error_answer("Either prompt or messages is required.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sfusion.fakes.sglang.calls import markers
+from sfusion_tools.errors import near
 from sfusion_tools.formats.text_reader import Markers, Scan, TextReader
 
 Switch = Literal["always", "on", "off"]
@@ -118,37 +119,24 @@ _HARMONY_END = Markers(("<|end|>", "<|call|>", "<|return|>"))
 
 @dataclass(frozen=True, slots=True)
 class Harmony:
-    """gpt-oss: the analysis channel is the thinking, the final channel the answer, and calls stay as they are.
-
-    With ``waits``, nothing is passed on before the first mark, so a text without marks is lost, as in sglang.
-    """
-
-    waits: bool = False
+    """gpt-oss: the analysis channel is the thinking, the final channel the answer, and calls stay as they are."""
 
     def begins_inside(self, template_kwargs: Mapping[str, Any] | None) -> bool:
         return False
 
     def whole(self, text: str, inside: bool) -> tuple[str, str]:
-        """Return the thinking and the rest of a whole text."""
-        if self.waits and _HARMONY_BEGIN.pattern.search(text) is None:
-            return "", ""
-        return self.channels(text)
-
-    def channels(self, text: str) -> tuple[str, str]:
-        """Return the thinking and the rest of some messages."""
+        """Return the thinking and the rest of a whole text, or of one message."""
         thought = "".join(_ANALYSIS.findall(text))
         return thought, _FINAL.sub("", _ANALYSIS.sub("", text))
 
     def stream(self, inside: bool, at_once: bool = True) -> HarmonyStream:
-        return HarmonyStream(self)
+        return HarmonyStream()
 
 
 class HarmonyStream:
     """Reads one message at a time, when it is complete or at the end of the text."""
 
-    def __init__(self, harmony: Harmony) -> None:
-        self._harmony = harmony
-        self._waits = harmony.waits
+    def __init__(self) -> None:
         self._reader = TextReader()
         self._thought: list[str] = []
         self._rest: list[str] = []
@@ -171,16 +159,13 @@ class HarmonyStream:
         yield
         # Plain text before any mark is the answer.
         while mark := (yield from self._reader.until(_HARMONY_BEGIN, self._rest.append)):
-            self._waits = False
             message = [mark]
             end = yield from self._reader.until(_HARMONY_END, message.append)
-            thought, rest = self._harmony.channels("".join((*message, end or "")))
+            thought, rest = Harmony().whole("".join((*message, end or "")), inside=False)
             self._thought.append(thought)
             self._rest.append(rest)
 
     def _collect(self) -> tuple[str, str]:
-        if self._waits:
-            return "", ""
         found = "".join(self._thought), "".join(self._rest)
         self._thought.clear()
         self._rest.clear()
@@ -200,3 +185,10 @@ PARSERS: Mapping[str, Reasoning | Harmony] = {
     "qwen3-thinking": Reasoning(*_THINK, tool_start=_QWEN_TOOL),
 }
 """Reasoning parsers by the names that sglang gives them."""
+
+
+def reasoning_parser(name: str | None) -> Reasoning | Harmony | None:
+    """Return the reasoning parser of a name; without one, thinking stays in the text."""
+    if name is not None and name not in PARSERS:
+        raise ValueError(f"There is no reasoning parser {name!r}: {near(name, PARSERS)}")
+    return None if name is None else PARSERS[name]

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from pydantic import Field
 
 from sfusion.fakes.errors import BadValue, EngineRefused
-from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallPiece
+from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallPiece, call_parser
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
 from sfusion.fakes.sglang.completions import (
@@ -30,20 +30,13 @@ from sfusion.fakes.sglang.completions import (
     native_error,
     native_error_event,
 )
-from sfusion.fakes.sglang.dialects import dialect_of
+from sfusion.fakes.sglang.dialects import dialect_of, is_written_as_array, shown_name
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.generation import StreamProgress
 from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.more_routes import MoreHandlers
 from sfusion.fakes.sglang.protocol import JsonObject
-from sfusion.fakes.sglang.quirks import (
-    Quirks,
-    call_parser,
-    is_written_as_array,
-    reasoning_parser,
-    shown_name,
-)
-from sfusion.fakes.sglang.reasoning import Reasoning
+from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
 from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.schema import (
     AbortReq,
@@ -58,6 +51,7 @@ from sfusion.fakes.sglang.validation import read_body, read_json_body, read_quer
 from sfusion.fakes.wire import Answer, Request
 from sfusion.fakes.wire.app import Handler
 from sfusion_tools._version import __version__
+from sfusion_tools.errors import TemplateError
 
 logger = logging.getLogger(__name__)
 
@@ -75,14 +69,13 @@ class ModelInfo:
     name: str = "fake-model"
     tool_call_parser: str | None = "qwen25"
     reasoning_parser: str | None = None
-    quirks: Quirks = None
     report_cache: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
         # Refuse unknown names now, not with the first request.
-        call_parser(self.tool_call_parser, self.quirks)
-        reasoning_parser(self.reasoning_parser, self.quirks)
+        call_parser(self.tool_call_parser)
+        reasoning_parser(self.reasoning_parser)
 
 
 class Handlers:
@@ -237,7 +230,7 @@ class Handlers:
     async def parse(self, request: Request) -> Answer:
         """Parse the calls in a text."""
         body = read_body(ParseFunctionCallReq, request)
-        parser = call_parser(body.tool_call_parser, self._model.quirks)
+        parser = call_parser(body.tool_call_parser)
         tools = [tool.model_dump() for tool in body.tools]
         cut = parser.whole(body.text, tools, "stop") if parser is not None else None
         if cut is None:
@@ -245,19 +238,13 @@ class Handlers:
         names = [tool.function.name for tool in body.tools]
         calls = [
             {
-                "tool_index": self._tool_index(piece, names),
+                "tool_index": names.index(piece.name) if piece.name in names else -1,
                 "name": piece.name,
                 "parameters": piece.arguments,
             }
             for piece in cut.pieces
         ]
         return Answer.json({"normal_text": cut.content, "calls": calls})
-
-    def _tool_index(self, piece: CallPiece, names: list[str]) -> int:
-        """Return the position of the tool in the list; not all of sglang's parsers count like this."""
-        if self._model.quirks == "sglang":
-            return piece.index
-        return names.index(piece.name) if piece.name in names else -1
 
     # -- generation --
 
@@ -303,7 +290,7 @@ class Handlers:
         thinking = view.reasoning if view.thinks and isinstance(view.reasoning, Reasoning) else None
         try:
             call = chat_call(body, self._engine.tokenizer, as_array, thinking.end if thinking else None)
-        except ValueError as error:
+        except (ValueError, TemplateError) as error:
             return error_answer(str(error), "BadRequest")
         if body.stream:
             return await self._streamed(call, ChatStream(view, self._engine.incremental_streaming))
@@ -313,11 +300,8 @@ class Handlers:
         model = self._model
         parser: CallParser | None = None
         if body.tools and body.tool_choice != "none" and model.tool_call_parser is not None:
-            if as_array and must_call(body):
-                parser = ArrayParser()
-            else:
-                parser = call_parser(model.tool_call_parser, model.quirks)
-        reasoning = reasoning_parser(model.reasoning_parser, model.quirks) if body.separate_reasoning else None
+            parser = ArrayParser() if as_array and must_call(body) else call_parser(model.tool_call_parser)
+        reasoning = reasoning_parser(model.reasoning_parser) if body.separate_reasoning else None
         earlier = sum(len(message.tool_calls or ()) for message in body.messages if message.role == "assistant")
         numbered = model.tool_call_parser is not None and dialect_of(model.tool_call_parser).numbered_ids
         salt = hex_id(16, self._engine.seed, "call", self._engine.snapshot().finished, body.model_dump_json())

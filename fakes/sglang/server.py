@@ -15,7 +15,6 @@ from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.faults import engine_rules, split
 from sfusion.fakes.sglang.policies import Gsm8kSolver
 from sfusion.fakes.sglang.protocol import Policy
-from sfusion.fakes.sglang.quirks import Quirks
 from sfusion.fakes.sglang.routes import Handlers, ModelInfo
 from sfusion.fakes.sglang.validation import Refused
 from sfusion.fakes.wire import (
@@ -165,7 +164,6 @@ class FakeSGLangServer(Served):
         *,
         tool_call_parser: str | None = "qwen25",
         reasoning_parser: str | None = None,
-        quirks: Quirks = None,
         model: str = "fake-model",
         report_cache: bool = False,
         **options: Unpack[ServerOptions],
@@ -185,7 +183,6 @@ class FakeSGLangServer(Served):
             name=model,
             tool_call_parser=tool_call_parser,
             reasoning_parser=reasoning_parser,
-            quirks=quirks,
             report_cache=report_cache,
         )
         self.app = SGLangApp(self.engine, self.info)
@@ -210,7 +207,6 @@ class FakeSGLangServer(Served):
             "model": self.info.name,
             "format": self.engine.format.name,
             "policy": type(self.engine.policy).__name__,
-            "quirks": self.info.quirks,
             "seed": self.engine.seed,
             "step": self.engine.step,
             "faults": [rule.name or rule.what[0].kind for rule in self.rules],

@@ -110,7 +110,7 @@ def _facts(run: RunReport, data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _peak(data: Mapping[str, Any]) -> str:
     peak, limit = max(data["inFlight"][1], default=0), max(data["limit"][1], default=0)
-    return f"{peak:,} of {limit:,}" if limit else f"{peak:,}"
+    return f"{peak:,} (limit {limit:,})" if limit else f"{peak:,}"
 
 
 def _evidence_text(row: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from sfusion_tools.gsm8k_tool import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, RolloutLimits, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
 
@@ -211,6 +212,9 @@ def _request(
 ) -> AsyncRolloutRequest:
     group = f"{plan.seed}-{step}-{problem.id}" if plan.group > 1 else None
     named = {} if group is None else {"group_id": group}
+    schema = tool.tool_schema
+    if isinstance(plan.tokenizer, ByteTokenizer):  # as in the sample of verl's design, which sets every field
+        schema = OpenAIFunctionToolSchema.model_validate(schema.model_dump())
     return AsyncRolloutRequest(
         request_id=f"{plan.seed}-{step}-{at}",
         batch_data_id=at,
@@ -218,7 +222,7 @@ def _request(
         group_id=group,
         sampling_seed=None if group is None else at,
         messages=problem.messages(),
-        tool_schemas=[tool.tool_schema],
+        tool_schemas=[schema],
         tools_kwargs={tool.name: {"create_kwargs": {"ground_truth": problem.ground_truth, **named}}},
         limits=plan.limits,
         processing_class=plan.tokenizer,

@@ -1,11 +1,11 @@
 """``sfusion judge``: judge any client of Sandbox Fusion: a function, a class, a reward function, a program.
 
 Plays one fixed plan of programs, faults and schedules with the client, in virtual time if possible, else on the wall
-clock in at most a minute, and compares what was sent, read and told with what really happened. TARGET is module:name,
-file.py:name or a tool config (YAML). A command gets programs as JSON lines on stdin and answers on stdout.
+clock in at most a minute, and compares what it sent, read and reported with what really happened. TARGET is
+module:name, file.py:name or a tool config (YAML). A command gets programs as JSON lines on stdin and answers on stdout.
 
-Exit code 0 if nothing is broken but what the baseline accepts, 1 if something is, 2 if the input is wrong, 3 if the
-command is missing.
+Exit code 0 if nothing beyond the baseline is broken, 1 otherwise, 2 if the input is wrong, 3 if the command is missing,
+4 if sfusion itself has a defect.
 
 Example: sfusion judge my_client:run --junit trial.xml
 """

@@ -80,6 +80,8 @@ class PlayedScene:
     """Those that ask for no work, such as pings."""
     began: float = 0.0
     ended: float = 0.0
+    divided: bool = False
+    """Several clients shared its calls, each with a sandbox and a limit of its own."""
     broken_off: str = ""
     """Why the scene could not be played to its end."""
     busy: int = 0

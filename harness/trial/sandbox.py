@@ -64,7 +64,8 @@ async def _compile(truth: ProgramTruth, request: RunCode) -> CommandResult:
     if truth.compile_seconds > limit:
         return CommandResult("TimeLimitExceeded", limit, None, "", "")
     failed = truth.ending == "not_compiled"
-    return CommandResult("Finished", truth.compile_seconds, int(failed), "", truth.stderr if failed else truth.warnings)
+    stdout, stderr = (truth.stdout, truth.stderr) if failed else ("", truth.warnings)
+    return CommandResult("Finished", truth.compile_seconds, int(failed), stdout, stderr)
 
 
 class TrialSandbox(FakeSandbox):

@@ -157,6 +157,7 @@ class _Maker:
             )
             s.add("compiled", ProgramTruth(s.word("out"), warnings=f"unused {s.word('w')}\n"), language="cpp")
             s.add("compiler_timeout", ProgramTruth(ending="compiler_stopped"), language="cpp")
+        s.add("compile_error", ProgramTruth(f"a.go: {s.word('out')}\n", ending="not_compiled"), language="go")
         warned = f"unused {s.word('w')}\n"
         s.add("program_error", ProgramTruth(s.rich("out"), s.rich("err"), 3, warnings=warned), language="cpp")
         s.add("timeout", ProgramTruth(s.rich("out"), ending="stopped"), language="cpp")
@@ -251,7 +252,7 @@ class _Maker:
         s = self.begin("limit")
         for number in range(15):
             slow = {"drip": {"bytes": 60, "every": self.seconds(0.5)}} if number % 5 == 1 else None
-            s.add("ok", s.out((7.5, 6.0, 7.0, 5.0)[number % 4]), at=0.01 * number, in_turn=False, what=slow)
+            s.add("ok", s.out((7.5, 6.0, 7.0, 5.0)[number % 4]), at=0.1 * number, in_turn=False, what=slow)
         s.add("ok", s.out(), at=100.0, in_turn=False)
         return s.scene(needs=CONCURRENT | {"rate_limit"})
 

@@ -53,7 +53,7 @@ def nothing_left(facts: TrialFacts) -> Findings:
     goes_on="{call}: cancelled, but its request stayed in flight",
 )
 def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
-    """A cancelled call ends at once, and so does its request."""
+    """A cancelled call and its request end at once."""
     for call in facts:
         if not call.played.cancelled or call.played.ended_at is None:
             continue
@@ -70,7 +70,7 @@ def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
 
 @check("place", leaked="the value of header {header} is in {place}")
 def secrets_kept(facts: TrialFacts) -> Findings:
-    """Values of configured headers appear in no text, exception or log line."""
+    """The values of configured headers never appear in a text, exception or log line."""
     if "headers" not in facts.takes:
         return
     for name, scene in facts.record.scenes.items():

@@ -28,7 +28,7 @@ _READ = {
 
 @check("kind", "stream", needs=("text",), **_READ)
 def read_as_happened(facts: TrialFacts) -> Findings:
-    """The text contains the program's output once, in order; a cut says how much is missing."""
+    """The text contains the program's output once and in order; a truncated text says how much is missing."""
     for call in played_ends(facts):
         if call.reading is None or call.planned.ask.tests or call.refused:
             continue
@@ -45,7 +45,7 @@ def read_as_happened(facts: TrialFacts) -> Findings:
     field="{call}: the program exited with {code}, the field says {told}",
 )
 def exit_code_told(facts: TrialFacts) -> Findings:
-    """An exit code in the text or in a field is the real one."""
+    """Any exit code in the text or in a field is the real one."""
     usual = {
         number for call in facts if call.end in ("ok", "ok_empty", "timeout") and call.wording is not None
         for number in integers(call.wording)
@@ -88,7 +88,7 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     all_same="{one} and {other} cannot be told apart: both are always {wording}",
 )
 def ends_told_apart(facts: TrialFacts) -> Findings:
-    """Outcomes that must be distinguishable never have the same wording."""
+    """Outcomes that the caller must be able to distinguish never have the same wording."""
     met = wordings(facts)
     for one, other in itertools.combinations(met, 2):
         if {one, other} in ({"ok", "ok_empty"}, {"timeout", "compiler_timeout"}, {"compile_error", "compiler_timeout"}):
@@ -133,7 +133,7 @@ _STATED_FAILURES = frozenset(one for end in FAILED_ENDS for one in _STATED[end])
     infrastructure="{call} ({end}): infrastructure says {told}",
 )
 def outcome_stated(facts: TrialFacts) -> Findings:
-    """A stated outcome fits what happened, and differs where outcomes must be distinguishable."""
+    """A stated outcome fits what happened, and two outcomes that must be distinguishable are stated differently."""
     for name in ("outcome", "stated", "status"):
         told = [(call, call.told.fields[name]) for call in played_ends(facts) if call.told and name in call.told.fields]
         if not told:
@@ -163,7 +163,7 @@ def outcome_stated(facts: TrialFacts) -> Findings:
 
 @check("end", raised="{call} ({end}): raised {error}")
 def returns(facts: TrialFacts) -> Findings:
-    """The client returns a result; it raises only if its shape reports failures that way."""
+    """The client returns a result. Only a shape that reports failures as exceptions may raise."""
     for call in played_ends(facts):
         if call.told is None or call.planned.ask.tests:
             continue
@@ -192,7 +192,7 @@ def _number(reward: Any) -> float | None:
     unscored="{call} ({end}): there is no reward",
 )
 def reward_follows_the_end(facts: TrialFacts) -> Findings:
-    """Right and wrong answers get different rewards, and sandbox failures get none."""
+    """Right and wrong answers get different rewards, and a sandbox failure gets no reward."""
     for name in ("reward", "step_reward"):
         usual: dict[str, tuple[float | None, str]] = {}
         if name == "reward" and "reward" not in facts.takes:
@@ -242,7 +242,7 @@ def _kind(call: CallFacts) -> str | None:
     time="{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
 )
 def metrics_true(facts: TrialFacts) -> Findings:
-    """Metrics belong to one call and match what was sent and received."""
+    """The metrics of a call are its own and match what was sent and received."""
     for call in played_ends(facts):
         if call.told is None or not call.told.fields:
             continue
@@ -280,7 +280,7 @@ def metrics_true(facts: TrialFacts) -> Findings:
     lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
 )
 def lost_tests_not_failed(facts: TrialFacts) -> Findings:
-    """Tests that the sandbox loses do not count as failed."""
+    """Tests that the sandbox lost do not count as failed."""
     scores: dict[int, float | None] = {}
     for call in facts.of("tests"):
         if call.told is None:

@@ -103,7 +103,7 @@ class TrialResult:
         if self.left_out:
             lines += ["", "Not played:", *(f"  {name}: {why}" for name, why in self.left_out.items())]
         if self.wordings:
-            lines += ["", "Wordings, to be read once (what is printed by programs is left out):"]
+            lines += ["", "Wordings to read once (without the output of programs):"]
             for end, texts in self.wordings.items():
                 lines += [f"  {end if not number else '':<16}  {text!r:.160}" for number, text in enumerate(texts[:6])]
         return "\n".join([*lines, "", f"{self.headline}."])

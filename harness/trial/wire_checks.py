@@ -58,7 +58,7 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
     after_result="{call}: sent again although its result had come",
 )
 def sent_once(facts: TrialFacts) -> Findings:
-    """A call is sent again only after a failed attempt, and never after its end."""
+    """A call is sent again only after an attempt failed, and never after the call has ended."""
     for call in facts:
         if call.planned.ask.tests or not call.requests:
             continue
@@ -126,7 +126,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
 
 @check(early="{call}: came back {early:.2f} s too early after a {status} with Retry-After {asked:g}")
 def retry_after_respected(facts: TrialFacts) -> Findings:
-    """After a 429 or 503 with Retry-After, the next attempt waits that long."""
+    """After a 429 or 503 with Retry-After, the client waits that long before the next attempt."""
     for call in facts:
         for one, following in itertools.pairwise(call.requests):
             if one.retry_after is not None and one.ended is not None:
@@ -159,10 +159,10 @@ def _steps(intervals: list[tuple[float, float, str]]) -> Iterator[tuple[float, f
 
 @check(needs=("rate_limit",), over="{flying:request} in flight at {at:.2f} s of scene {scene}, with a limit of {limit}")
 def limit_kept(facts: TrialFacts) -> Findings:
-    """There are never more requests in flight than the limit allows."""
+    """Requests in flight never exceed the limit."""
     for name, calls in facts.scenes.items():
         scene = facts.record.scenes[name]
-        limit = scene.settings.rate_limit
+        limit = None if scene.divided else scene.settings.rate_limit
         for start, end, flying in _steps(_intervals(calls)):
             kept = limit is None or flying <= limit or end - start <= 1e-6 + facts.tolerance
             yield unless(kept, "over", scene=name, limit=limit, flying=flying, at=start - scene.began)
@@ -173,10 +173,11 @@ def limit_kept(facts: TrialFacts) -> Findings:
     idle="{call} waited {waited:.2f} s of scene {scene} although only {flying} of {limit} requests were in flight",
 )
 def limit_used(facts: TrialFacts) -> Findings:
-    """While calls wait, every permit is in use; a call that backs off holds none."""
+    """While calls wait, every permit is in use; a call that backs off holds no permit."""
     for name, calls in facts.scenes.items():
-        limit = facts.record.scenes[name].settings.rate_limit
-        if limit is None or any(call.scene.scene.sandboxes > 1 for call in calls):
+        scene = facts.record.scenes[name]
+        limit = scene.settings.rate_limit
+        if limit is None or scene.divided or any(call.scene.scene.sandboxes > 1 for call in calls):
             continue
         intervals = _intervals(calls)
         steps = list(_steps([*intervals, *((call.played.asked_at, call.played.asked_at, "") for call in calls)]))
@@ -187,10 +188,10 @@ def limit_used(facts: TrialFacts) -> Findings:
             idle = [
                 (start, end, flying)
                 for start, end, flying in steps
-                if start >= asked and end <= first and flying < limit
+                if start >= asked and end <= first and flying < limit and end - start > facts.tolerance
             ]
             waited = sum(end - start for start, end, _ in idle)
-            if waited > _MOMENT * call.scene.settings.scale + facts.tolerance:
+            if waited > _MOMENT * call.scene.settings.scale:
                 about = {"call": call.name, "scene": name, "limit": limit, "flying": idle[0][2]}
                 yield Wrong("idle", {**about, "waited": waited})
             elif first - asked > _MOMENT:
@@ -201,7 +202,9 @@ def limit_used(facts: TrialFacts) -> Findings:
 def sent_in_order(facts: TrialFacts) -> Findings:
     """Waiting calls are sent in the order in which they were made."""
     calls = [call for call in facts.of("limit") if call.requests]
-    for one, other in itertools.pairwise(calls):
+    for one, other in itertools.combinations(calls, 2):
+        if other.played.asked_at - one.played.asked_at <= facts.tolerance:
+            continue
         in_order = one.requests[0].at <= other.requests[0].at + facts.tolerance
         yield unless(in_order, "overtaken", call=one.name, other=other.name)
 
@@ -217,7 +220,7 @@ def sent_in_order(facts: TrialFacts) -> Findings:
     not_recovered="sandbox 1 received no request after it had come back, for {seconds:.0f} s",
 )
 def sandboxes_used(facts: TrialFacts) -> Findings:
-    """All sandboxes are used; one that is down fails no call for long, and is used again when it is back."""
+    """All sandboxes are used. A sandbox that is down soon fails no more calls, and is used again when it is back."""
     calls = facts.of("sandboxes")
     if not calls:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import keyword
 import re
@@ -42,9 +43,8 @@ _TOKEN = re.compile(
     r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
 )
 _ON_ITS_LINE = re.compile(r"\n[ \t]*([A-Za-z_][\w.]*)\(")
-_NO_CALL = re.compile(r"[ \t\r\n]*+[\w.]*+[ \t\r\n]*+[^\s\w.(]")
-"""After a bracket: neither a name nor a parenthesis."""
-_BRACKETS = re.compile(r"\[+")
+_NO_CALL = r"(?=[ \t\r\n]*+[\w.]*+[ \t\r\n]*+[^\s\w.(])"
+"""After a bracket: no parenthesis, perhaps with a name before it."""
 _LINE = re.compile(r"[^\n]+")
 _ALMOST = re.compile(r"\[[^\[\]()]{1,80}+\([^()\n]{1,80}?=(?!=)")
 """A list of calls with something else than a name before the parenthesis."""
@@ -64,6 +64,12 @@ class PythonicParser(StreamParser):
     """The marker after all calls, if there is one."""
     _before = ""
 
+    @functools.cached_property
+    def _no_calls(self) -> re.Pattern[str]:
+        """After a bracket: text up to the next marker or to a bracket that may begin a list of calls."""
+        begins = "".join(re.escape(mark[0]) for mark in (*self.openers, *self.think_marks, *self.silent))
+        return re.compile(rf"{_NO_CALL}[^{begins}]*+(?:\[{_NO_CALL}[^{begins}]*+)*+")
+
     def content(self, text: str) -> None:
         self._before = text[-1:]
         super().content(text)
@@ -73,13 +79,8 @@ class PythonicParser(StreamParser):
         if marker != "[":
             yield from self._list(start)
             return
-        if more := (yield from self.reader.run(_BRACKETS)):
-            # Only the last of several can begin a list of calls.
-            self._plain.append((start, more))
-            self._write(more)
-            self._before, start = "[", start + len(more)
-        if self.reader.shows(_NO_CALL):
-            self.content("[")
+        if (text := self.reader.arrived(self._no_calls)) is not None:
+            self.content(f"[{text}")
             return
         name, char = yield from self._head()
         subscript = self._before.isalnum() or self._before in ("_", ")", "]")

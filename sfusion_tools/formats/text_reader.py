@@ -159,9 +159,10 @@ class TextReader:
                 return "".join(parts)
             yield
 
-    def shows(self, pattern: re.Pattern[str]) -> bool:
-        """Return whether what has arrived begins with ``pattern``, which must not depend on what follows it."""
-        return pattern.match(self._window, self._at) is not None
+    def arrived(self, pattern: re.Pattern[str]) -> str | None:
+        """Read ``pattern`` if what has arrived begins with it; it must not depend on what follows."""
+        match = pattern.match(self._window, self._at)
+        return None if match is None else self.take(match.end() - self._at)
 
     def spaces(self) -> Scan[str]:
         return self.run(_SPACES)

@@ -35,12 +35,16 @@ class Toolbox:
         found = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
         return lowered[found[0]] if found else None
 
-    def types(self, name: str, parameter: str) -> frozenset[str]:
-        """Return the declared JSON types of a parameter; empty if there is no declaration."""
-        schema = self._parameters.get(name, {})
-        properties = schema.get("properties", {})
-        declared = properties.get(parameter) if isinstance(properties, Mapping) else None
-        return frozenset(_types(declared, schema)) if isinstance(declared, Mapping) else frozenset()
+    def types(self, name: str, *path: str) -> frozenset[str]:
+        """Return the declared JSON types of a parameter, or of what is inside it; empty if there is no declaration.
+
+        The elements of a list are ``item``.
+        """
+        root = self._parameters.get(name, {})
+        schema: Any = root
+        for key in path:
+            schema = _inside(schema, root, key)
+        return frozenset(_types(schema, root)) if isinstance(schema, Mapping) else frozenset()
 
     def takes(self, arguments: Iterable[str]) -> tuple[str, ...]:
         """Return the tools that accept these arguments: all are known, and no required one is missing."""
@@ -87,6 +91,20 @@ def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -
     if not found and isinstance(values, list) and all(isinstance(item, str) for item in values):
         return {"string"}
     return found
+
+
+def _inside(schema: Any, root: Mapping[str, Any], key: str, depth: int = 0) -> Any:
+    """Return the schema of a property, or of the elements of a list."""
+    if not isinstance(schema, Mapping) or depth > 8:
+        return None
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and key in properties:
+        return properties[key]
+    if key == "item" and "items" in schema:
+        return schema["items"]
+    parts = (_resolved(schema.get("$ref"), root), *schema.get("anyOf", ()), *schema.get("oneOf", ()))
+    found = (_inside(part, root, key, depth + 1) for part in (*parts, *schema.get("allOf", ())))
+    return next((one for one in found if one is not None), None)
 
 
 def _resolved(reference: Any, root: Mapping[str, Any]) -> Any:

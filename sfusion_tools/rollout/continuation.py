@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress, count, product
 from operator import ne
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from sfusion_tools.errors import TemplateError
@@ -32,6 +32,8 @@ _NOBODY = "unknown"
 _QUESTION = {"role": "user", "content": "?"}
 _BASES = ([_QUESTION], [{"role": "system", "content": "!"}, _QUESTION])
 """Conversations for templates that refuse the outline of the real one, or insist on a system message."""
+_ROUNDS = (1, 2, 0)
+"""How many calls the turns of a conversation have that shows most of a template."""
 _OWN_END = -1
 """For a turn that ended with the token with which its template ends it."""
 
@@ -88,21 +90,25 @@ def continuation(
     """
     writer = _Writer(tokenizer, tools, history, add_generation_prompt)
     known: _Known = {}
+    remembered = False
     with suppress(TypeError):  # neither hashable nor weakly referable
         known = _KNOWN.setdefault(tokenizer, known)
+        remembered = True
     key = (*(message["role"] for message in messages), last, bool(tools))
+    replies = "tool" in key
     if key in known and (ids := writer.again(*known[key], messages)) is not None:
         return ids
     reasons: list[str] = []
     for way in _ways(messages):
         try:
             ids, before = writer.after(way, messages, last)
-        except Exception as error:  # whatever a template raises
-            reasons.append(str(error))
+        except TemplateError as error:
+            reasons.append(_reason(error))
             continue
+        checked = any("tool" in other for other in known) if replies else bool(known)
         known[key] = way, before
-        if len(known) == 1 and known in _KNOWN.values() and (found := difference(tokenizer, tools)):
-            logger.warning("The chat template of %s: %s", _name(tokenizer), found)
+        if remembered and not checked and (found := difference(tokenizer, tools, _ROUNDS if replies else (0, 0))):
+            logger.warning("The chat template of %s: %s", _name(tokenizer), found.message)
         return ids
     raise TemplateError(
         f"the chat template of {_name(tokenizer)} cannot be used for several turns: the tokens of a "
@@ -126,7 +132,7 @@ class _Writer:
             return None
         try:
             ids = self._render(way, _turn(way, _WORDS[0], messages), messages, prompt=self._prompt)
-        except Exception:
+        except TemplateError:
             return None
         at = _find(before, ids)
         return ids[at + len(before) :] if at >= 0 else None
@@ -146,10 +152,10 @@ class _Writer:
         said = [self._after_word(way, _saying(one, messages), prompt=prompt)[1] for one in _WORDS]
         if said[0] == said[1]:
             # Some templates leave out roles that they do not know.
-            raise ValueError(f"it leaves out the content of {messages[0]['role']} messages")
+            raise TemplateError(f"it leaves out the content of {messages[0]['role']} messages")
         gap = tail[: min(_equal(*said), _equal(tail, said[0]))]
         if not gap:
-            raise ValueError("it writes nothing after an assistant turn")
+            raise TemplateError("it writes nothing after an assistant turn")
         start = self._start(way, messages, gap, last)
         return tail[start:], word + tail[:start]
 
@@ -169,7 +175,7 @@ class _Writer:
         if not alone:
             try:
                 alone = self._after_word(way, [], calls=messages)[1][: end + 1] == gap[: end + 1]
-            except Exception:
+            except TemplateError:
                 alone = True
         return end + alone
 
@@ -181,7 +187,7 @@ class _Writer:
         try:
             _, plain = self._after_word(_Way(way.base), [_QUESTION])
             usual = next((number for number in plain if self._is_special(number)), None)
-        except Exception:
+        except TemplateError:
             usual = None
         for end in (self._tokenizer.eos_token_id, usual):
             if end in gap:
@@ -189,7 +195,7 @@ class _Writer:
         try:
             # After another call, all is different but the tags that close a call.
             _, between = self._after_word(way, [], calls=[messages[-1], *messages[-1:]], worded=0)
-        except Exception:
+        except TemplateError:
             between = gap
         closed = _equal(gap, between)
         if closed < min(len(gap), len(between)):
@@ -209,14 +215,14 @@ class _Writer:
             begin + end > min(len(one), len(two))
             or tuple(self._tokenizer.decode(ids).strip() for ids in words) != _WORDS
         ):
-            raise ValueError("what it writes after an assistant turn depends on the content of that turn")
+            raise TemplateError("what it writes after an assistant turn depends on the content of that turn")
         return words[0], one[len(one) - end :]
 
     def _render(self, way: _Way, turn: dict[str, Any], messages: Messages, *, prompt: bool) -> list[int]:
         base = list(map(_outline, self._history)) if way.base is None else _BASES[way.base]
         conversation = [*base, turn, *(_renamed(message) if way.renamed else message for message in messages)]
         if len(conversation) == len(messages) + 1:
-            raise ValueError("there is no conversation before it")
+            raise TemplateError("there is no conversation before it")
         return self._tokenizer.apply_chat_template(conversation, self._tools, add_generation_prompt=prompt)
 
     def _is_special(self, number: int) -> bool:
@@ -290,17 +296,38 @@ def _name(tokenizer: Tokenizer) -> str:
     return str(getattr(tokenizer, "name", type(tokenizer).__name__))
 
 
-def difference(tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = (1, 2, 0)) -> str | None:
+def _reason(error: TemplateError) -> str:
+    """Return what a template said."""
+    return str(error.__cause__ or error)
+
+
+@dataclass(frozen=True)
+class TurnDifference:
+    """How trajectories differ from the same conversation rendered at once."""
+
+    kind: Literal["refused", "replies", "earlier"]
+    """It cannot be rendered; the new messages differ; only what stands before them does."""
+    message: str
+
+
+def difference(
+    tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = _ROUNDS
+) -> TurnDifference | None:
     """Return how a trajectory differs from the same conversation rendered at once; None if it does not.
 
     ``rounds`` says how many calls each turn has; after one without calls there is another question.
     """
+    try:
+        return _difference(tokenizer, tools, rounds)
+    except TemplateError as error:
+        if len(rounds) > 1 and max(rounds) > 1:
+            return difference(tokenizer, tools, [min(calls, 1) for calls in rounds])
+        return TurnDifference("refused", f"it cannot render such a conversation ({_reason(error)})")
+
+
+def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]) -> TurnDifference | None:
     name = next(iter(Toolbox(tools).names), _NOBODY)
-    for base in _BASES:
-        shown = list(base)
-        with suppress(Exception):
-            rows = tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
-            break
+    shown, rows = _rendered(tokenizer, tools, _BASES)
     for number in rounds:
         replies = [
             {"role": "tool", "content": f"r{place}", "tool_call_id": call_id(number, place), "name": name}
@@ -308,26 +335,29 @@ def difference(tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Seq
         ]
         others: list[dict[str, Any]] = replies or [_QUESTION]
         more = continuation(tokenizer, others, last=None, tools=tools, history=shown)
-        before, reason = shown, ""
-        for as_text in (False, True):
-            shown = [*before, _turn(_Way(None, number > 0, as_text), "x", replies), *others]
-            try:
-                whole = tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
-                break
-            except Exception as error:  # whatever a template raises
-                reason = reason or str(error)
-        else:
-            if number > 1 and len(rounds) > 1:
-                return difference(tokenizer, tools, [min(calls, 1) for calls in rounds])
-            return f"it cannot render a conversation with calls ({reason})"
+        turns = [_turn(_Way(None, number > 0, as_text), "x", replies) for as_text in (False, True)]
+        shown, whole = _rendered(tokenizer, tools, [[*shown, turn, *others] for turn in turns])
+        told = f"rendered at once, a conversation of {len(shown)} messages has"
+        if (last := whole[max(len(whole) - len(more), 0) :]) != more:
+            new, once = tokenizer.decode(more), tokenizer.decode(last)
+            return TurnDifference("replies", f"{told} {once!r} at its end, and a trajectory has {new!r}")
         same = _equal(rows, whole)
-        if same == len(rows):
-            rows = [*whole[: len(whole) - len(more)], *more]
-            same = _equal(rows, whole)
         if same < len(rows):
             grown, once = (tokenizer.decode(ids[same : same + 24]) for ids in (rows, whole))
-            return (
-                f"rendered at once, a conversation of {len(shown)} messages has {once!r} where a trajectory has "
-                f"{grown!r}; trajectories keep the tokens that the model was given"
-            )
+            kept = "trajectories keep the tokens that the model was given"
+            return TurnDifference("earlier", f"{told} {once!r} where a trajectory has {grown!r}; {kept}")
+        rows = whole
     return None
+
+
+def _rendered(
+    tokenizer: Tokenizer, tools: Sequence[ToolLike], conversations: Sequence[Messages]
+) -> tuple[Messages, list[int]]:
+    """Return the first conversation that the template accepts, and its ids."""
+    failures = []
+    for shown in conversations:
+        try:
+            return shown, tokenizer.apply_chat_template(shown, list(tools) or None, add_generation_prompt=True)
+        except TemplateError as error:
+            failures.append(error)
+    raise failures[0]

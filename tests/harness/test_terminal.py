@@ -56,6 +56,17 @@ def test_a_table_that_is_wider_than_columns_is_wrapped_to_fit(monkeypatch: pytes
     assert out.getvalue().count("x") == 60
 
 
+@pytest.mark.parametrize(("columns", "widest"), [("36", 36), ("20", 33)])
+def test_numbers_of_a_narrow_table_are_never_cut(monkeypatch: pytest.MonkeyPatch, columns: str, widest: int) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    out = io.StringIO()
+    row = ("0.2 s", "throttled", "100.0%", "0.203 s")
+    ProgressReporter(out, 0, "").table([row], ("from", "mostly", "attempts failed", "p50"), texts=1)
+    *_, last = out.getvalue().splitlines()
+    assert last.split() == " ".join(row).split()
+    assert max(map(len, out.getvalue().splitlines())) <= widest
+
+
 def test_wide_characters_take_two_columns_of_a_table() -> None:
     out = io.StringIO()
     ProgressReporter(out, 0, "").table([("运行了", "7"), ("held", "8")])

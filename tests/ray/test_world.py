@@ -394,7 +394,7 @@ events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
     assert min(arrived) < wedged < max(arrived), "the event meets requests"
 
 
-def test_what_does_not_start_in_time_is_named_with_what_ray_waits_for(place: OwnCluster) -> None:
+def test_what_does_not_start_in_time_is_named(place: OwnCluster) -> None:
     tried = scenario("tools: [{class_name: tests.ray.test_world.SilentTool, config: {}}]\nload: {calls: 1}")
     raylet = place._cluster.head_node.all_processes["raylet"][0].process
     raylet.send_signal(signal.SIGSTOP)
@@ -402,7 +402,7 @@ def test_what_does_not_start_in_time_is_named_with_what_ray_waits_for(place: Own
         _, verdicts = played(place, tried, start_timeout=1)
     finally:
         raylet.send_signal(signal.SIGCONT)
-    expected = r"n1-w1 did not start within 1 s \(--start-timeout\); Ray has not started WorkerProcess \(. of . CPUs"
+    expected = r"n1-w1 did not start within 1 s \(--start-timeout\)"
     assert all(re.search(expected, verdict.sentence) for verdict in verdicts.values())
 
 

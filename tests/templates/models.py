@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 from sfusion_tools.formats import get_format
-from sfusion_tools.formats.tags import TagFormat
 
 FILES = Path(__file__).parents[1] / "sfusion_tools" / "rollout" / "templates"
 _FRAME = """{{ bos_token }}{% if tools %}<<system>>{% endif %}{% for m in messages %}{% if m.role == 'tool' %}\
@@ -61,8 +60,8 @@ def shaped(form: str, **parts: str) -> str:
     elif not hasattr(found, "call"):
         call = "{name}({arguments})"
     written = _jinja(call)
-    if isinstance(found, TagFormat):
-        loop = "{% for k, v in c.function.arguments.items() %}" + _jinja(found.argument) + "{% endfor %}"
+    if argument := getattr(found, "argument", ""):
+        loop = "{% for k, v in c.function.arguments.items() %}" + _jinja(argument) + "{% endfor %}"
         head, tail = call.split("{arguments}")
         written = _jinja(head) + loop + _jinja(tail)
     filled = {"system": "{tools}", "before": "", "after": "", "begin": begin, "between": between, "end": end} | parts
@@ -153,6 +152,9 @@ MODELS: dict[str, str] = {
     "GLM-4.7": shaped("glm47", **_GLM, before="<|observation|>", reply="<tool_response>{content}</tool_response>"),
     "MiniMax-M2": shaped(
         "minimax_m2", **_MINIMAX, before="]~b]tool", reply="\n<response>{content}</response>", after="[e~[\n"
+    ),
+    "MiniMax-M3": shaped(
+        "minimax_m3", **_MINIMAX, before="]~b]tool", reply="\n<response>{content}</response>", after="[e~[\n"
     ),
     "Seed-OSS": roles("seed_oss", "<seed:bos>ROLE\n", "<seed:eos>", "<seed:bos>tool\n{content}<seed:eos>"),
     "Command-A": roles(

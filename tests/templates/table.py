@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sfusion_tools.errors import TemplateError
 from sfusion_tools.formats import format_for
 from sfusion_tools.rollout.continuation import difference
 from sfusion_tools.tokenizers import HfTokenizer
@@ -48,11 +49,8 @@ def row(name: str, tokenizer: HfTokenizer) -> tuple[str, ...]:
     """Examine a template: whether each kind of turn is written as in the same conversation rendered at once."""
 
     def verdict(rounds: tuple[int, ...]) -> str:
-        try:
-            found = difference(tokenizer, TOOLS, rounds)
-        except Exception:
-            return "no"
-        return "yes" if found is None else "no" if "cannot render" in found else "differs"
+        found = difference(tokenizer, TOOLS, rounds)
+        return "yes" if found is None else {"refused": "no", "replies": "differs", "earlier": "earlier"}[found.kind]
 
     form = format_for(template=tokenizer.chat_template, model=name)
     single = verdict((1,))
@@ -65,7 +63,7 @@ def _thinking(tokenizer: HfTokenizer) -> str:
         tokenizer._options = options
         try:
             return tokenizer.apply_chat_template([{"role": "user", "content": "?"}], TOOLS, add_generation_prompt=True)
-        except Exception:
+        except TemplateError:
             return []
         finally:
             tokenizer._options = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.templates.models import MODELS
+from tests.templates.models import MODELS, chatml
 from tests.templates.programs import compare
 from tests.templates.table import HEAD, rows
 
@@ -24,12 +24,13 @@ def test_the_docs_have_the_table_of_models(caplog: pytest.LogCaptureFixture) -> 
     assert "\n".join(made) in (ROOT / "docs" / "rollout.md").read_text(encoding="utf-8")
 
 
-def test_a_template_that_cannot_be_continued_is_told_from_one_that_differs(tmp_path: Path) -> None:
+def test_the_table_tells_apart_what_a_template_may_do(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="extra hf is not installed")
-    first = "{{ raise_exception('No tools.') if messages[-1].role == 'tool' }}"
-    late = MODELS["qwen2.5"] + "{{ messages | length }}"
-    found = list(rows({"none": first + MODELS["qwen2.5"], "late": late}))[2:]
-    assert [line.split(" | ")[1] for line in found] == ["no", "differs"]
+    none = "{{ raise_exception('No tools.') if messages[-1].role == 'tool' }}" + MODELS["Hermes-2-Pro"]
+    thinks = chatml("qwen25", "tool", prompt="<|im_start|>assistant\n<think>\n")
+    first = MODELS["Hermes-2-Pro"].replace("for c in m.tool_calls", "for c in m.tool_calls[:1]")
+    found = list(rows({"none": none, "thinks": thinks, "first": first}))[2:]
+    assert [line.split(" | ")[1:3] for line in found] == [["no", "no"], ["earlier", "earlier"], ["yes", "differs"]]
     assert len(HEAD) == 6
 
 

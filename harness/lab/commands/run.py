@@ -1,7 +1,7 @@
 """``sfusion run``: run scenarios and report which promises held.
 
-Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something outside
-is missing or fails (Ray, Docker, the sandbox, the disk), 4 by a defect of sfusion.
+Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something external
+is missing or fails (Ray, Docker, the sandbox, the disk), 4 for a bug in sfusion.
 
 Example: sfusion run throttled-gateway my-scenario.yaml --out runs --html report.html
 """
@@ -53,7 +53,6 @@ from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
 
 _RAY = "World ray"
-_PLACES = ("driver", "node")
 _WORLDS: tuple[World, ...] = get_args(World)
 
 
@@ -99,7 +98,6 @@ class RunOptions:
     junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
     summary: Summary = None
     json: Json = None
-    fake_on: Annotated[str, option("Where the fake sandbox runs.", "driver|node", _RAY)] = "driver"
     listen: Annotated[
         str, option("Address of this machine that the other machines of the cluster can reach.", "ADDRESS", _RAY)
     ] = "127.0.0.1"
@@ -120,15 +118,11 @@ class RunOptions:
             raise BadOption(f"--world {world}: no such world; {near(world, _WORLDS)}")
         if real and world != "ray":
             raise BadOption(f"--world {world}: a real sandbox needs --world ray (the default with --sandbox)")
-        if real and self.fake_on != "driver":
-            raise BadOption("--fake-on is about the fake, but --sandbox names a real sandbox; leave out one of them")
-        if self.fake_on not in _PLACES:
-            raise BadOption(f"--fake-on {self.fake_on}: no such place; {near(self.fake_on, _PLACES)}")
         if self.start_timeout is not None and not 0 < self.start_timeout < inf:
             raise BadOption(f"--start-timeout {self.start_timeout:g}: give a number of seconds above 0")
         if world != "ray":
-            if (self.fake_on, self.listen, self.start_timeout) != ("driver", "127.0.0.1", None):
-                raise BadOption("--fake-on, --listen and --start-timeout need --world ray")
+            if (self.listen, self.start_timeout) != ("127.0.0.1", None):
+                raise BadOption("--listen and --start-timeout need --world ray")
             if self.ray_address is not None and self.on == "here":
                 raise BadOption("--ray-address names a Ray cluster; add --world ray or --on ray")
         if world == "sim":
@@ -231,7 +225,6 @@ def _player(
             journal = ray.run(
                 scenario,
                 cluster=cluster,
-                sandbox_on="node" if options.fake_on == "node" else "driver",
                 listen=options.listen,
                 # Some scenarios need more instances than there are targets, so more may be open than this one uses.
                 real=real[: max(scenario.sandbox.instances, len(targets))],

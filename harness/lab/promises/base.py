@@ -35,7 +35,7 @@ COMMON = {
     "no_call": "no call was made",
     "all_raised": "the tool raised in {raised} of {calls:call} and finished none",
     "unobserved": "no request of this tool reached the sandbox: it sends none, or does its I/O outside the event loop "
-    "(threads, processes), which virtual time does not cover; try --world ray",
+    "(threads, processes), which virtual time does not cover; try --world wall",
     "none_ended": "none of {calls:call} was sent to a sandbox and ended",
     "no_result": "none of {calls:call} got a result of its program",
 }

@@ -308,8 +308,7 @@ def _orders_to_wait(call: CallStory) -> int:
 
 
 class RetryAfterHonoured(Promise):
-    """After a Retry-After header, the same call is not sent again earlier than that. Judged at the sandbox; unknown if
-    no call is sent again at all."""
+    """No call is retried before its Retry-After has passed. Judged at the sandbox; unknown if no call is retried."""
 
     needs = "ending"
     sentences: ClassVar = {

@@ -137,7 +137,7 @@ class PushHasTheTwinsSign(_OfToolUse, Promise):
 
 
 class NoGradientFromLostSamples(_OfTraining, Promise):
-    """No sample whose last call was lost in truth carries weight in the loss, whether or not the trainer knows."""
+    """No sample whose last call was really lost carries weight in the loss, whether or not the trainer knows."""
 
     sentences: ClassVar = {
         "trained": "in step {step} {share:.0%} of the weight in the loss comes from {lost:lost sample}, of which the "

@@ -90,7 +90,7 @@ class StderrShown(Promise):
 
 
 class PartialOutputKept(Promise):
-    """What a program printed before its timeout reaches the model."""
+    """Output printed before a timeout reaches the model."""
 
     sentences: ClassVar = {
         "dropped": "call {call} printed {prints!r} before its timeout, but the tool message is {text!r}",

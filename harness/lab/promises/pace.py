@@ -20,7 +20,7 @@ _OVER = {
 
 
 class RecoversWithin(Promise):
-    """Within this time after a disturbance has ended, a request sent since then returns the result of its program.
+    """Within this time after a disturbance, a new request returns the result of its program.
 
     Disturbances are a crash, wedge, pause, the death of a worker or limiter, and fault rules, which end with their last
     strike.
@@ -147,8 +147,8 @@ _PROGRESS = {
 
 
 class NoStall(Promise):
-    """The run never stands still: while calls are under way, some request arrives at the sandbox, some program starts
-    or ends, or some call ends within `at_most`."""
+    """The run never stalls: while calls are under way, a request arrives at the sandbox, a program starts or ends, or
+    a call ends within `at_most`."""
 
     implied: ClassVar[bool] = False
     needs = "ending"

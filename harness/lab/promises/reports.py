@@ -19,9 +19,9 @@ _REAL_SLACK = 1.0
 
 
 class SentAsAsked(Promise):
-    """Every request asks for what the call asks for: the code byte for byte, its language, the timeout of the call or
-    the config, the config's memory limit, compiler timeout and headers, as JSON. Judged at the sandbox, for keys that
-    the tool's config states."""
+    """Every request carries what its call asked for: the code byte for byte, its language, the timeout of the call or
+    the config, the config's memory limit, compiler timeout and headers, as JSON. Judged at the sandbox, for keys in
+    the tool's config."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -59,8 +59,8 @@ class SentAsAsked(Promise):
 
 
 class MetricsAreTrue(Promise):
-    """What a tool reports about a call is what the wire saw: its exit code, the number of its attempts, how long it
-    waited for permits, and whether its program may have run. Attempts and waits are those of our own client."""
+    """The metrics of a call match the wire: its exit code, the number of its attempts, how long it waited for permits,
+    and whether its program may have run. Attempts and waits are those of our own client."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -116,8 +116,8 @@ def _waited(call: CallStory) -> float | None:
 
 
 class InstancesReleased(Promise):
-    """A tool keeps nothing of an instance that was released. Looked for in its own dicts, lists and sets at the end of
-    a run in virtual time."""
+    """A tool keeps nothing of a released instance. Judged by its own dicts, lists and sets at the end of a run in
+    virtual time."""
 
     needs = "ending"
     sentences: ClassVar = {

@@ -23,8 +23,8 @@ _SAME = 0.001
 
 
 class OnlyTransientRetried(Promise):
-    """Only what may succeed next time is sent again: not the result of a program, whatever it is, nor a request
-    that was refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if all went well."""
+    """Only failures that may succeed next time are retried: not the result of a program, nor a request that was
+    refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if nothing failed."""
 
     needs = "ending"
     sentences: ClassVar = {
@@ -63,7 +63,7 @@ class OnlyTransientRetried(Promise):
 
 
 class RetriesSpread(Promise):
-    """Calls that were refused together do not come back together: most of a group of at least four return at
+    """Calls that were refused together are not retried together: most of a group of at least four return at
     different moments. Judged by the pauses that our client reports, for other tools by the requests at the sandbox."""
 
     exact: ClassVar[bool] = True

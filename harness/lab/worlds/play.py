@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -72,7 +73,7 @@ class LimiterHandle(Protocol):
     async def snapshot(self) -> Snapshot | None: ...
 
 
-class Backend:
+class Backend(ABC):
     """A cluster with its limiter and sandboxes: what a world provides."""
 
     poll_seconds: ClassVar[float | None] = None
@@ -87,28 +88,28 @@ class Backend:
     limiter: LimiterHandle | None = None
     """None if there is no limiter to observe."""
 
-    async def first_request(self) -> None:
+    async def first_request(self) -> None:  # noqa: B027 # some need not wait
         """Return when the load has reached a sandbox, or a call has ended without that; events count from here."""
 
+    @abstractmethod
     async def kill(self, target: str, names: list[str]) -> None:
         """Kill the workers of these names, with their node or driver if that is the target."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def cancel_calls(self, share: float) -> None:
         """Cancel a share of the calls under way, drawn by their ids."""
-        raise NotImplementedError
 
-    async def cancel_rollouts(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def cancel_rollouts(self) -> None: ...
 
     def use_model(self, model: Model) -> None:
         """Let this play the model of rollouts, instead of the script of the scenario."""
-        raise NotImplementedError
+        raise WorldError("a training needs a simulated cluster")
 
-    async def flush(self) -> None:
+    async def flush(self) -> None:  # noqa: B027 # some have nothing to do
         """Deliver what the workers still have to send to the limiter, unless they do so by themselves."""
 
-    def on_broken_off(self) -> None:
+    def on_broken_off(self) -> None:  # noqa: B027 # some have nothing to do
         """Called when the horizon is reached."""
 
     def closing_facts(self) -> dict[str, Any]:

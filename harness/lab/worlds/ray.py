@@ -18,7 +18,7 @@ from sfusion.harness.errors import MissingWorld, WorldError
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.play import Backend, Play, note_began, note_stuck
-from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster, unscheduled_actors
+from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster
 from sfusion.harness.lab.worlds.ray_driver import SecondDriver
 from sfusion.harness.lab.worlds.ray_limiter import PROCESS as LIMITER
 from sfusion.harness.lab.worlds.ray_limiter import RunLimiter
@@ -135,9 +135,7 @@ class RayBackend(Backend):
                     await self._start(stack)
             except TimeoutError:
                 late = self._workers.unready if self._starting == "the workers" else f"{self._starting} did not start"
-                hint = await unscheduled_actors()
-                limit = f"within {self.start_timeout:g} s (--start-timeout)"
-                raise WorldError(f"{late} {limit}{hint}") from None
+                raise WorldError(f"{late} within {self.start_timeout:g} s (--start-timeout)") from None
             except RayError as error:
                 raise WorldError(f"{self._starting} could not start: {cause_of(error)}") from error
             self.workers = self._workers.workers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import logging
 import os
@@ -10,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -36,17 +36,17 @@ _QUICK_HEALTH = {
 _NODE = {"num_cpus": 2, "include_log_monitor": False}  # the monitor sends logs to the driver, which shows none
 
 
-class RayCluster:
+class RayCluster(ABC):
     """What a run needs of a cluster."""
 
     address: str
 
-    def check(self, scenarios: Iterable[Scenario]) -> None:
+    def check(self, scenarios: Iterable[Scenario]) -> None:  # noqa: B027 # one of our own runs them all
         """Raise MissingWorld if one of them cannot run on this cluster."""
 
+    @abstractmethod
     def nodes(self, count: int, killed: Collection[int]) -> list[str]:
         """Return ids of nodes for node-1, node-2, ...; the numbers in ``killed`` must be nodes that can be killed."""
-        raise NotImplementedError
 
     def kill_node(self, node: str) -> None:
         """Kill all processes of a node."""
@@ -56,9 +56,9 @@ class RayCluster:
         """Return the addresses of nodes on other machines."""
         return []
 
+    @abstractmethod
     def close(self) -> None:
         """Shut the cluster down if it is ours, otherwise disconnect."""
-        raise NotImplementedError
 
 
 def open_cluster(address: str | None = None) -> RayCluster:
@@ -265,28 +265,6 @@ def killed_nodes(scenario: Scenario) -> set[int]:
     """Return the numbers of the nodes that a scenario kills."""
     targets = [str(event.target) for event in scenario.events if event.kind == "kill"]
     return {int(target.removeprefix("node-")) for target in targets if target.startswith("node-")}
-
-
-async def unscheduled_actors() -> str:
-    """Return a clause on the actors of this job that Ray has not started; an empty text if there are none."""
-    try:
-        async with asyncio.timeout(_REACH_SECONDS):
-            return await asyncio.to_thread(_unscheduled_actors)
-    except TimeoutError:
-        return "; the cluster does not answer"
-
-
-def _unscheduled_actors() -> str:
-    import ray
-
-    actors = getattr(_private("state"), "actors", dict)  # the public API needs Ray's dashboard
-    job = ray.get_runtime_context().get_job_id()
-    pending = [one for one in actors().values() if one["State"] == "PENDING_CREATION" and one["JobID"] == job]
-    if not pending:
-        return ""
-    names = ", ".join(sorted({one["ActorClassName"] for one in pending}))
-    free, total = (found.get("CPU", 0.0) for found in (ray.available_resources(), ray.cluster_resources()))
-    return f"; Ray has not started {names} ({free:g} of {total:g} CPUs are free)"
 
 
 def reach(address: str) -> None:

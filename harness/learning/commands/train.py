@@ -5,7 +5,7 @@ fake sandbox and GSM8K score. `--tools` puts another tool in its place.
 
 Exit code 0 if every promise held with every seed, 1 otherwise, 2 if the input is wrong, 3 if Ray is missing.
 
-Example: sfusion train lost-calls-scored-zero --seeds 20 --html train.html
+Example: sfusion train outage-trained-as-zeros --seeds 20 --html train.html
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _task(options: TrainOptions) -> Task:
     if cell.scenario.training is None:
         raise BadOption(
             f"{options.scenario} has no section `training`; see `sfusion explain training`, and the bundled "
-            "lost-calls-scored-zero for an example"
+            "outage-trained-as-zeros for an example"
         )
     (task,) = adapt_tasks([cell], tools=tools)
     check_trusted([task])

@@ -3,11 +3,11 @@
 A cluster of several nodes is started on this machine. In each round the real tool, client and limiter make calls to a
 fake sandbox in a process of its own, while workers, nodes, the limiter or the driver are killed or stopped, the limit
 changes, calls are cancelled or the sandbox crashes: at points of the journal, such as the 17th grant. The same scenario
-is then played in sim, and where the two worlds differ is reported.
+is then played in sim, and differences between the two worlds are reported.
 
 Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if Ray is missing.
 
-Example: sfusion chaos --rounds 20 --seed 4 --out runs --html chaos.html
+Example: sfusion chaos --rounds 20 --seed 4 --out runs
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import is_stdout, text_stream, write_json
-from sfusion.harness.commandline.options import Html, Json, Out, Seed
-from sfusion.harness.lab.journal import PAGE
-from sfusion.harness.lab.runs import RunResult, write_run
+from sfusion.harness.commandline.options import Json, Out, Seed
+from sfusion.harness.lab.runs import write_run
 from sfusion.harness.lab.worlds.ray_cluster import open_cluster
 from sfusion.harness.reports import Reports, RunReport, write_page
-from sfusion.harness.reports import html as pages
-from sfusion.harness.reports.files import address
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.search.chaos.rounds import Round, play_rounds
 from sfusion.harness.terminal import ProgressReporter
@@ -47,10 +43,9 @@ def chaos(
         int, option("Random schedules with which each round is also played in sim.", min=0, max=1000)
     ] = 2,
     out: Out = None,
-    html: Html = None,
     json_file: Json = None,
 ) -> int:
-    reports = Reports(out=out, html=html, json=json_file)
+    reports = Reports(out=out, json=json_file)
     reports.check()
     numbers = range(first, first + rounds)
     played: list[Round] = []
@@ -62,7 +57,7 @@ def chaos(
             played.append(one)
             _write_runs(one, reports)
             if not is_stdout(json_file):
-                _write_reports(played, seed, nodes, reports)  # each time: a run of hours may be interrupted
+                _write_rounds(played, seed, nodes, json_file)  # each time: a run of hours may be interrupted
             line = f"[{len(played)}/{len(numbers)}] {one.state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
             shown.progress(len(played), _counts(played), line=line)
             for problem in one.problems:
@@ -77,28 +72,12 @@ def chaos(
         worst = next((state for state in ("broken", "unknown") if any(one.state == state for one in played)), "held")
         shown.print(_headline(played), _STYLES[worst])
     if is_stdout(json_file):
-        _write_reports(played, seed, nodes, reports)
+        _write_rounds(played, seed, nodes, json_file)
     return 0 if worst == "held" else 1
 
 
-def _write_reports(rounds: Sequence[Round], seed: int, nodes: int, reports: Reports) -> None:
-    if reports.html is not None:
-        page = render_page(rounds, _headline(rounds), reports.out, reports.html)
-        write_file(reports.html, page)
-    write_json(reports.json, {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]})
-
-
-def render_page(rounds: Sequence[Round], sentence: str, out: Path | None, page: Path) -> str:
-    """Return the page, a row for each round; with ``out``, rounds link to the reports of their runs."""
-
-    def link(result: RunResult) -> str:
-        return "" if out is None else address(out / result.task.folder / PAGE, page)
-
-    rows = [
-        (one, f"{one.moved} of {max(map(Counter.total, one.outcomes))}", link(one.real), link(one.sims[0]))
-        for one in rounds
-    ]
-    return pages.render_page("chaos.html.j2", headline=sentence, rounds=rows)
+def _write_rounds(rounds: Sequence[Round], seed: int, nodes: int, file: Path | None) -> None:
+    write_json(file, {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]})
 
 
 def _counts(rounds: Sequence[Round]) -> str:

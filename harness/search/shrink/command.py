@@ -1,13 +1,13 @@
 """``sfusion shrink``: reduce a broken run to the smallest scenario that breaks the same promise in the same way.
 
-Calls, workers, faults, events, settings and the schedule are reduced for as long as the promise breaks for the same
-reason and a right tool keeps it. The result is a scenario file with a comment of what happens.
+Calls, workers, faults, events, settings and the schedule are reduced as long as the promise breaks for the same reason
+and a correct tool keeps it. The result is a scenario file with comments on what happens.
 
-With --keep it becomes a scenario that is run from now on, with the promise that it breaks. A run that was shrunk before
-is kept at once, and so is any run with --seconds 0.
+--keep saves it as a scenario of yours, with the promise that it breaks. A run that was shrunk before, or with
+--seconds 0, is saved as it is.
 
-Exit code 0 if the file was written, 2 if the run breaks no promise now, if the scenario to keep exists already, or if
-the run is not trusted with what it names.
+Exit code 0 if the file was written, 2 if the run no longer breaks a promise, if the scenario to keep exists already, or
+if the run names code and --trust is missing.
 
 Example: sfusion shrink runs/throttled-gateway --keep scenarios/found/lost-permit.yaml
 """

@@ -1,8 +1,8 @@
 """``sfusion limiter``: show, resize or remove the limiter of a Ray cluster, or show that of this machine.
 
 Shows which clients hold permits and which wait for one. After a resize, permits that are out stay out, and waiters are
-served as soon as there is room. Jobs that still use a limiter that was removed create a new one, which first learns
-what they hold.
+served as soon as there is room. If jobs still use a removed limiter, they create a new one, which first learns
+which permits they hold.
 
 Exit code 0, or 3 if there is no such cluster or limiter, or if it does not answer within ten seconds.
 

@@ -1,10 +1,10 @@
 """``sfusion proxy``: inject faults in front of a real sandbox, or of any HTTP server.
 
-Clients talk to the proxy instead of URL. Everything passes unchanged, except where a rule strikes. A file of rules
-holds lines such as `- {every: 5, what: {status: 503}}` or `- {phase: after, what: reset}`.
+Clients talk to the proxy instead of URL. Everything passes unchanged, except where a rule applies. A file of rules
+has lines such as `- {every: 5, what: {status: 503}}` or `- {phase: after, what: reset}`.
 
-Phases: `before` strikes instead of forwarding, `during` while the server works, `after` once its answer has arrived but
-before it is passed on, `body` inside that answer.
+Phases: `before` forwarding (the server never sees the request), `during` the server's work, `after` its answer has
+arrived but before it is passed on, and inside the `body` of that answer.
 
 PUT /__sfusion/faults changes the rules while it runs. `sfusion explain kinds` describes every kind of fault.
 

@@ -1,7 +1,7 @@
 """``sfusion serve mcp``: run code for any agent that speaks MCP, with the limiter, retries and guard of the tool.
 
 The programs run in the sandbox at URL; without URL, in a fake one, which runs Python code with --executor python.
-Faults strike between this server and the sandbox. It listens on this machine only, or talks over stdin and stdout.
+Faults are injected between this server and the sandbox. It listens on this machine only, or uses stdin and stdout.
 
 Example: sfusion serve mcp http://127.0.0.1:8080 --port 8765
 """

@@ -35,9 +35,6 @@ class EngineOptions(ServingOptions):
     reasoning_parser: Annotated[
         str | None, option("Return thinking separately: qwen3, deepseek-r1, glm45, gpt-oss, ...", "NAME")
     ] = None
-    quirks: Annotated[
-        str | None, option("Parse calls like sglang's own parsers, including what they lose.", "sglang")
-    ] = None
     step: Annotated[int, option("Training step; the misbehaving policy gets worse with it.")] = 0
     model: Annotated[str, option("Name of the served model.", "NAME", names="--served-model-name")] = "fake-model"
     context_length: Annotated[int, option("Maximum tokens of prompt and answer together.", min=1)] = 32768
@@ -52,8 +49,6 @@ class EngineOptions(ServingOptions):
 
 @command
 def serve_sglang(options: EngineOptions) -> None:
-    if options.quirks not in (None, "none", "sglang"):
-        raise BadOption(f"unknown quirks {options.quirks!r}; the only choice is sglang")
     parser = None if options.format == "none" else options.format
     with options.keywords() as keywords:
         try:
@@ -72,7 +67,6 @@ def serve_sglang(options: EngineOptions) -> None:
                 engine,
                 tool_call_parser=parser,
                 reasoning_parser=options.reasoning_parser,
-                quirks="sglang" if options.quirks == "sglang" else None,
                 model=options.model,
                 report_cache=options.cache_report,
                 faults=rules,
@@ -84,8 +78,7 @@ def serve_sglang(options: EngineOptions) -> None:
         def print_banner() -> None:
             typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
             about = f"model {options.model}, format {options.format}, policy {options.policy}, seed {options.seed}, "
-            quirks = ", with the quirks of sglang's parsers" if server.info.quirks else ""
-            typer.echo(f"{about}{options.fault_count(rules)}{quirks}")
+            typer.echo(f"{about}{options.fault_count(rules)}")
             typer.echo(admin_line(server, keywords["token"]))
 
         asyncio.run(serve_until_interrupted(server, print_banner))

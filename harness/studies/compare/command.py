@@ -1,4 +1,4 @@
-"""``sfusion compare``: show what changed from one run to another.
+"""``sfusion compare``: show what changed between two runs.
 
 Settings, promises, outcomes, waits, texts and events are compared. Folders of many runs are compared run by run, by
 name. Earlier runs are in `DIR/.history`; see `sfusion history`.

@@ -86,7 +86,8 @@ def render_history(found: Sequence[ScenarioHistory], out: str) -> str:
                 one.records[-1].state,
                 counted(len(one.records), "run"),
                 history_rows(one),
-                [Markup(chart.svg()) for chart in charts(one)],
+                # One point shows no course, and nothing says which of the durations it is.
+                [Markup(chart.svg()) for chart in charts(one)] if len(one.records) > 1 else [],
             )
             for one in found
         ],

@@ -1,15 +1,15 @@
 """``sfusion learn``: diagnose production logs and write a scenario that reproduces what went wrong.
 
 Reads what `sfusion look` reads: event logs of the tool, journals, access logs. Finds how calls arrive, how long
-programs run, where the server has a limit or gets slower under load, what fails how often and when, and outages. The
-YAML says for each number where it comes from; play it with `sfusion run`, change one thing, and see what that would
-have done.
+programs run, where the server has a limit or gets slower under load, what fails how often and when, and outages.
+Comments in the YAML say where each number comes from; play it with `sfusion run`, change one thing, and see what that
+would have done.
 
 Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50, p95, rate and
 attempts within 25%, when things happened within 15 points, the same main cause.
 
-Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the file is written all
-the same), 2 if the input is wrong.
+Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the file is still
+written), 2 if the input is wrong.
 
 Example: sfusion learn /shared/logs --to friday.yaml && sfusion run friday.yaml --out runs
 """

@@ -1,9 +1,9 @@
-"""``sfusion look``: show what happened to the tool calls of a training.
+"""``sfusion look``: show how the tool calls of a training run ended.
 
 Outcomes over time, when it got worse, which sandbox. Reads event logs of the tool, the fakes and the proxy, journals of
 runs and proxies, rollout dumps, what Sandbox Fusion prints, and access logs of uvicorn and nginx, also compressed with
-gzip or wrapped by Docker. The kind of a log is recognised by its content. `-` is stdin, and of `--html` and `--json`
-stdout.
+gzip or wrapped by Docker. The kind of a log is recognised by its content. As a log, `-` is stdin; for `--html`
+and `--json` it is stdout.
 
 Example: sfusion look /shared/logs --html friday.html
 """

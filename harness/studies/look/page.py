@@ -66,9 +66,11 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         "suspect": found.suspect,
         "suspicion": suspicion(found),
         "read": found.read,
-        "lists": [("Faults that struck", "faults", found.faults), ("Malformed calls", "malformed", found.malformed)],
+        "lists": [("Faults applied", "faults", found.faults), ("Malformed calls", "malformed", found.malformed)],
         "sampled": f"The timeline shows {sampled:,} of {found.calls:,} calls: the first and last ones, the "
-        "slowest, those with most attempts, and some of every kind. The curves count all calls.",
+        "slowest, those with most attempts, and some of every kind. The curves count all calls."
+        if sampled < found.calls
+        else "",
     }
 
 

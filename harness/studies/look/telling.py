@@ -75,7 +75,7 @@ class LookReporter(ProgressReporter):
             )
             if found.suspect:
                 self.print(f"{suspicion(found)}.", "bold red")
-        for name, counts in (("faults that struck", found.faults), ("malformed calls", found.malformed)):
+        for name, counts in (("faults applied", found.faults), ("malformed calls", found.malformed)):
             if counts:
                 listed = ", ".join(f"{one} ({count:,})" for one, count in list(counts.items())[:_SHOWN])
                 self.print()

@@ -1,7 +1,7 @@
 """``sfusion sweep``: try a grid of settings in world sim and recommend one.
 
 Plays the scenario with every combination of the values, each with several seeds, and reports throughput, the time of a
-call (p50, p95, p99), refused and wasted attempts and the time of the whole batch. Of a scenario with `training` it
+call (p50, p95, p99), refused and wasted attempts and the time of the whole batch. For a scenario with `training` it
 reports what is learned. The first varied value below `tools` is the one to recommend; the others are conditions. The
 recommendation is the smallest value within 2% of the best throughput (5% if the seeds overlap) that breaks no promise.
 `--vary scenario=a.yaml,b.yaml` compares scenarios.

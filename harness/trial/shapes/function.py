@@ -137,7 +137,9 @@ class FunctionClient:
 
     async def call(self, ask: TrialAsk) -> Told:
         function = self.function if self._class is None else getattr(self._object, self._method)
-        args, kwargs = self.parameters.bind(call_values(ask, self._settings, self.parameters, self.route))
+        args, kwargs = self.parameters.bind(
+            call_values(ask, self._settings, self.parameters, self.route, self._made_with)
+        )
         try:
             if self.is_async:
                 result = function(*args, **kwargs)

@@ -117,9 +117,12 @@ def settings_values(settings: Settings, parameters: Parameters, route: str) -> d
     }
 
 
-def call_values(ask: TrialAsk, settings: Settings, parameters: Parameters, route: str) -> dict[str, Any]:
-    """Return what parameters get for a call, settings included."""
-    values = settings_values(settings, parameters, route)
+def call_values(
+    ask: TrialAsk, settings: Settings, parameters: Parameters, route: str, made_with: Parameters
+) -> dict[str, Any]:
+    """Return what parameters get for a call, settings included but for those that its object was made with."""
+    known = {role for role, one in made_with.roles.items() if one.name.lower() not in SOFT}
+    values = {role: one for role, one in settings_values(settings, parameters, route).items() if role not in known}
     values |= {"code": ask.code, "language": ask.language, "stdin": ask.stdin}
     if (one := parameters.roles.get("solution")) is not None:
         # What a model wrote has its program in a code block.

@@ -28,6 +28,8 @@ def told_of(value: Any) -> Told:
         return Told(text=_written(value[1]), fields=_fields(value[1]), reward=float(value[0]))
     fields = _fields(value)
     text = fields.get("text")
+    if any(isinstance(leaf, str | bool) for name, leaf in fields.items() if name != "text"):
+        text = None  # not the text alone tells the caller how a call ended
     reward = next((fields[name] for name in _REWARDS if _is_number(fields.get(name))), None)
     return Told(text if isinstance(text, str) else _written(value), fields, None if reward is None else float(reward))
 
@@ -68,7 +70,9 @@ def _parts(value: Any) -> Mapping[str, Any] | None:
 def _leaves(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[tuple[str, ...], Any]]:
     parts = _parts(value) if depth < 6 else None
     if parts is None:
-        yield path, value.value if isinstance(value, Enum) else value
+        if isinstance(value, Enum):  # a number of it means nothing to a reader
+            value = value.value if isinstance(value.value, str) else value.name
+        yield path, value
         return
     for name, part in parts.items():
         yield from _leaves(part, (*path, name), depth + 1)

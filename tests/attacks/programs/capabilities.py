@@ -1,6 +1,6 @@
-"""A program has no capabilities, and gets none by starting another program.
+"""A program has no capabilities, and gains none by starting another program.
 
-Not promised: unreachable-python (programs keep one to read what root may).
+Not promised: unreachable-python (programs keep the capability to read what root can read).
 """
 
 import subprocess

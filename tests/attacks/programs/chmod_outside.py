@@ -1,6 +1,6 @@
-"""Nothing outside the request's directories changes its permissions.
+"""A program cannot change permissions outside the request's directories.
 
-Not promised: user-without-namespaces, bubblewrap (programs are the server's user).
+Not promised: user-without-namespaces, bubblewrap (programs run as the server's user).
 """
 
 import os

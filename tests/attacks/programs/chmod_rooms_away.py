@@ -1,6 +1,6 @@
 """A program cannot lock the server out of its own directories.
 
-Not promised: user-without-namespaces, bubblewrap (programs are the server's user).
+Not promised: user-without-namespaces, bubblewrap (programs run as the server's user).
 """
 
 import os

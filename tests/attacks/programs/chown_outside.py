@@ -1,4 +1,4 @@
-"""Nothing outside the request's directories changes its owner."""
+"""A program cannot change owners outside the request's directories."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A program with deeply nested directories gets its answer, and they are removed."""
+"""A program that makes deeply nested directories gets its answer, and the directories are removed."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Nothing outside the request's directories changes its file flags."""
+"""A program cannot change file flags outside the request's directories."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""A cell cannot write the results of the notebook: it neither reaches the driver's file nor its descriptors."""
+"""A cell cannot forge the notebook's results: it can reach neither the driver's file nor its descriptors."""
 
 # %%
 import glob

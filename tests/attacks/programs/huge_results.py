@@ -1,4 +1,4 @@
-"""A file that takes the place of the notebook's results is not read, whatever its size."""
+"""A file that replaces the notebook's results is not read, regardless of its size."""
 
 # %%
 import os

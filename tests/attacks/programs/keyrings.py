@@ -1,4 +1,4 @@
-"""A key that a program adds is not found by the next request."""
+"""The next request cannot find a key that a program added."""
 
 import ctypes
 import platform

@@ -1,4 +1,4 @@
-"""Nothing of a request is left in /dev/shm.
+"""A request leaves nothing in /dev/shm.
 
 Not promised: user-without-namespaces (programs share the machine's /dev/shm).
 """

@@ -1,6 +1,7 @@
-"""A program cannot lock a file of the server's user that is neither in a system directory nor named to programs.
+"""A program cannot lock files of the server's user, except in system directories and in paths that
+`path` and `env` name.
 
-Not promised: accident-proof (whoever may read a file may lock it; only a namespace hides files).
+Not promised: accident-proof (a program that can read a file can lock it; only a namespace hides files).
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""Directories without permissions are removed, too."""
+"""Directories without permissions are removed too."""
 
 import os
 

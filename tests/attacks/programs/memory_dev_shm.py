@@ -1,4 +1,4 @@
-"""Shared memory counts as memory: a removed file in /dev/shm.
+"""A deleted file in /dev/shm counts as memory.
 
 Not promised: accident-proof (only a cgroup counts it).
 """

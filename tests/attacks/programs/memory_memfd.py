@@ -1,4 +1,4 @@
-"""Shared memory counts as memory: a file in memory that nobody has mapped.
+"""A memory file (memfd) counts as memory even if no process has mapped it.
 
 Not promised: accident-proof (only a cgroup counts it).
 """

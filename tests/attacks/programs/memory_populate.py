@@ -1,4 +1,4 @@
-"""Memory stays within its bound while threads keep the kernel's lock on the mappings busy.
+"""Memory stays within its limit while threads hold the kernel's lock on the mappings.
 
 Not promised: accident-proof (only a cgroup counts it).
 """

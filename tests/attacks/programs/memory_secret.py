@@ -1,4 +1,4 @@
-"""Memory stays within its bound, also secret memory, which stays in its file when it is no longer mapped."""
+"""Secret memory (memfd_secret) stays within the limit, even when it is no longer mapped."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Shared memory counts as memory: an anonymous shared mapping.
+"""An anonymous shared mapping counts as memory.
 
 Not promised: accident-proof (only a cgroup counts it).
 """

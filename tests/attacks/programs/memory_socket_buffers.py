@@ -1,4 +1,4 @@
-"""The kernel's memory counts as memory: what waits in the buffers of sockets.
+"""Data in socket buffers counts as memory.
 
 Not promised: accident-proof (only a cgroup counts it).
 """

@@ -1,4 +1,4 @@
-"""Shared memory counts as memory, and a System V segment is gone after the request.
+"""A System V segment counts as memory and is gone after the request.
 
 Not promised: accident-proof (only a cgroup counts it).
 """

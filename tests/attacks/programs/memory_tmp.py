@@ -1,4 +1,4 @@
-"""What a program writes to its /tmp counts as memory if that is in memory.
+"""Files in /tmp count as memory if /tmp is in memory.
 
 Not promised: accident-proof (only a cgroup counts it).
 """

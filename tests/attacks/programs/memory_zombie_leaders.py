@@ -1,4 +1,4 @@
-"""Memory of processes whose first thread has ended counts.
+"""The memory of a process counts even after its first thread has ended.
 
 Not promised: accident-proof (only a cgroup counts it).
 """

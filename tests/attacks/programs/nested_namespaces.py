@@ -1,4 +1,4 @@
-"""A program makes no namespaces, in which it could mount file systems and share memory that nobody counts."""
+"""A program cannot make namespaces, in which it could mount file systems and use memory that is not counted."""
 
 import ctypes
 

@@ -1,6 +1,7 @@
-"""A program cannot reach the server that runs it, nor any other one on this machine or beyond.
+"""A program cannot reach the server that runs it, or any other server on this machine or beyond.
 
-Not promised: root-without-namespaces, user-without-namespaces (no network of its own; --require-token refuses them).
+Not promised: root-without-namespaces, user-without-namespaces (programs use the machine's network;
+--require-token refuses these modes).
 """
 
 import os

@@ -1,6 +1,6 @@
-"""A program cannot blind or starve the processes that watch it, and so pass its bounds or outlive its request.
+"""A program cannot exceed its limits or outlive its request by blinding or starving the processes that watch it.
 
-Not promised: root-without-cgroup (the kernel exempts root from the limit of its processes).
+Not promised: root-without-cgroup (the kernel does not limit the processes of root).
 """
 
 import os

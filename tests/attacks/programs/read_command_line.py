@@ -1,4 +1,4 @@
-"""The server's command line is invisible.
+"""A program cannot see the server's command line.
 
 Not promised: root-without-namespaces, user-without-namespaces (only a namespace hides other processes).
 """

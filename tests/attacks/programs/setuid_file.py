@@ -1,6 +1,6 @@
-"""A program of a server that is root makes no file that runs as root.
+"""A program of a root server cannot make a file that runs as root.
 
-Not promised: bubblewrap (this root cannot give its programs another user).
+Not promised: bubblewrap (the server cannot give its programs another user).
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Nothing outside the request's directories gets or loses extended attributes."""
+"""A program cannot change extended attributes outside the request's directories."""
 
 import os
 

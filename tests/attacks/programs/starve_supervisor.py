@@ -1,6 +1,6 @@
 """A program cannot slow down or stop the processes that watch it.
 
-Not promised: no-signal-scope (signals to other processes).
+Not promised: no-signal-scope (programs can signal other processes).
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Nothing outside the request's directories changes its times.
+"""A program cannot change file times outside the request's directories.
 
-Not promised: root-without-namespaces, user-without-namespaces (of files that the program's user may write).
+Not promised: root-without-namespaces, user-without-namespaces (it can change those of files that its user may write).
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What is read-only does not become writable in a user namespace of the program's own."""
+"""A program cannot make read-only files writable by making a user namespace."""
 
 import os
 import subprocess

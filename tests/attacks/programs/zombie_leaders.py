@@ -1,6 +1,6 @@
-"""A process whose first thread has ended counts towards the tasks and dies with its request.
+"""A process whose first thread has ended counts towards `tasks` and dies with its request.
 
-Not promised: root-without-cgroup (the kernel exempts root from the limit of its processes).
+Not promised: root-without-cgroup (the kernel does not limit the processes of root).
 """
 
 import ctypes

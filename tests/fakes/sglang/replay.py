@@ -79,7 +79,7 @@ def chat_reply(record: Record) -> Reply:
     )
 
 
-def chat_server(record: Record, quirks: Any) -> FakeSGLangServer:
+def chat_server(record: Record) -> FakeSGLangServer:
     """Start a server with the options of the recording."""
     too_long = record["id"].startswith("context_length")
     engine = FakeSGLang(
@@ -90,7 +90,6 @@ def chat_server(record: Record, quirks: Any) -> FakeSGLangServer:
         tool_call_parser=record["tool_call_parser"],
         reasoning_parser=record["reasoning_parser"],
         report_cache=record["id"].startswith("cache_report"),
-        quirks=quirks,
     )
 
 
@@ -169,8 +168,8 @@ def normalised(response: Mapping[str, Any], rid: str) -> dict[str, Any]:
     return flat | {"body_text": response["body_text"]}
 
 
-async def replay_chat(record: Record, quirks: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+async def replay_chat(record: Record) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the answer of the fake, and the recorded one."""
-    async with chat_server(record, quirks) as server:
+    async with chat_server(record) as server:
         response = await ask(server.url, record, "/v1/chat/completions")
     return normalised(response, "req0"), normalised(record, "req0")

@@ -139,18 +139,6 @@ async def test_a_call_of_an_unknown_tool_is_returned_and_a_broken_call_is_report
     assert events[-1]["choices"][0]["problems"] == choice["problems"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_with_quirks_an_unknown_tool_vanishes_and_the_finish_reason_is_stop(stream: bool) -> None:
-    async with saying("", ToolCall("rm_rf", {"path": "/"}), quirks="sglang") as server:
-        answer = await chat(server.url, tools=[CODE_TOOL], stream=stream)
-    if stream:
-        held = streamed(answer.events)
-        assert (held["calls"], held["finish"]) == ({}, "stop")
-    else:
-        choice = answer.json["choices"][0]
-        assert (choice["message"]["tool_calls"], choice["finish_reason"]) == (None, "stop")
-
-
 async def test_finish_reason_length_is_kept_if_there_are_calls() -> None:
     async with FakeSGLangServer(ScriptedPolicy([ScriptedTurn(calls=(CALL,), finish="length")])) as server:
         choice = (await chat(server.url, tools=[CODE_TOOL])).json["choices"][0]

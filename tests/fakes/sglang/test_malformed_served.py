@@ -1,4 +1,4 @@
-"""The server answers every malformed text, in every format, with and without quirks."""
+"""The server answers every malformed text, in every format."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy, ScriptedTurn
-from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.malformed import TOOLS, catalogue
 from sfusion.fakes.sglang.routes import ModelInfo
 from sfusion.fakes.sglang.server import SGLangApp
 from sfusion.fakes.wire import Request
-from sfusion_tools.formats import format_names
 from tests.sfusion_tools.formats.recordings import every_parser
 
 
@@ -30,9 +28,9 @@ class IgnoredExecution:
         pass
 
 
-async def answered(text: str, form: str, quirks: Any, stream: bool) -> bytes:
+async def answered(text: str, form: str, stream: bool) -> bytes:
     engine = FakeSGLang(ScriptedPolicy([ScriptedTurn(say=text)]), format=form, stream_interval=5)
-    app = SGLangApp(engine, ModelInfo(tool_call_parser=form, quirks=quirks))
+    app = SGLangApp(engine, ModelInfo(tool_call_parser=form))
     asked = {"messages": [{"role": "user", "content": "hi"}], "tools": list(TOOLS), "stream": stream}
     request = Request(
         "POST", "/v1/chat/completions", "", {"Content-Type": "application/json"}, body=json.dumps(asked).encode()
@@ -44,25 +42,18 @@ async def answered(text: str, form: str, quirks: Any, stream: bool) -> bytes:
     return b"".join([piece async for piece in answer.stream])
 
 
-@pytest.mark.parametrize("form", [name for name in format_names() if dialect_of(name).parse])
-async def test_every_malformed_text_gets_a_complete_answer_with_quirks(form: str) -> None:
-    for bad in catalogue(seed=3, forms=[form]):
-        assert json.loads(await answered(bad.text, form, "sglang", stream=False))["choices"]
-        assert (await answered(bad.text, form, "sglang", stream=True)).endswith(b"data: [DONE]\n\n"), bad.kind
-
-
 @pytest.mark.parametrize("form", every_parser())
-async def test_without_quirks_good_calls_in_a_malformed_text_are_returned_whole_and_streamed(form: str) -> None:
+async def test_good_calls_in_a_malformed_text_are_returned_whole_and_streamed(form: str) -> None:
     for bad in catalogue(seed=5, forms=[form]):
         # The server passes unknown names on, while the catalogue expects a parser that refuses them; and a call
         # without a name can only be repaired if no other names are allowed.
         if bad.kind == "unknown_tool" or (form in ("kimi_k2", "apertus") and bad.kind == "missing_name"):
             continue
-        whole = json.loads(await answered(bad.text, form, None, stream=False))["choices"][0]["message"]["tool_calls"]
+        whole = json.loads(await answered(bad.text, form, stream=False))["choices"][0]["message"]["tool_calls"]
         got = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in whole or ()]
         assert got == [(call["name"], call["arguments"]) for call in bad.calls], bad.kind
         streamed: dict[int, list[str]] = {}
-        for line in (await answered(bad.text, form, None, stream=True)).decode().split("\n\n")[:-2]:
+        for line in (await answered(bad.text, form, stream=True)).decode().split("\n\n")[:-2]:
             for choice in json.loads(line.removeprefix("data: "))["choices"]:
                 for piece in choice["delta"].get("tool_calls") or ():
                     call = streamed.setdefault(piece["index"], ["", ""])

@@ -41,12 +41,12 @@ def files(directory: Path) -> list[str]:
 
 
 async def test_the_sample_of_verls_design_is_reproduced_exactly() -> None:
-    """The model replies as in the sample, and the program really runs."""
+    """The model replies as in the sample, the schema has every field set, and the program really runs."""
     _, first, last = re.split(r"(?:\ntool\n220000\.0\n\n)?assistant\n", SAMPLE["output"])
     john = problems(0, 1)[0]
     async with FakeSandbox(executor="python") as sandbox:
         tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": "sample"})
-        made = AsyncRolloutRequest(messages=john.messages(), tool_schemas=[tool.tool_schema])
+        made = AsyncRolloutRequest(messages=john.messages(), tool_schemas=[tool.tool_schema.model_dump()])
         engine = FakeSGLang(ScriptedPolicy([first, last]), format="hermes")
         done = await RolloutDriver(engine, [tool], format_parser("hermes")).run(made)
         await tool.aclose()

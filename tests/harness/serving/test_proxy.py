@@ -44,7 +44,9 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path) -> None:
+async def test_command_prints_its_address_and_applies_its_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     faults, journal = tmp_path / "faults.yaml", tmp_path / "journal.ndjson"
     faults.write_text("- {name: flaky-start, first: 1, what: {status: 503}}\n")
     seen: list[tuple[bytes, bytes]] = []
@@ -63,7 +65,8 @@ async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path
     before = time.time()
     (tmp_path / "key").write_text("api-secret\n")
     address = tmp_path / "address"
-    headers = ["--header", f"X-Api-Key: @{tmp_path / 'key'}", "--header", "x-b:2"]
+    monkeypatch.setenv("OTHER_KEY", "other-secret")
+    headers = ["--header", f"X-Api-Key: @{tmp_path / 'key'}", "--header", "x-b:$OTHER_KEY"]
     async with (
         scripted_upstream(always(OK, seen)) as server,
         serving(
@@ -87,7 +90,7 @@ async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path
     assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]
     heads = {head.split(b" HTTP")[0]: head for head, _ in seen}
     assert set(heads) == {b"GET /v1/ping", b"POST /run_code"}, "it pings the upstream at the start"
-    assert all(b"X-Api-Key: api-secret\r\nx-b: 2\r\n" in head for head in heads.values())
+    assert all(b"X-Api-Key: api-secret\r\nx-b: other-secret\r\n" in head for head in heads.values())
     assert "secret" not in served.output + output + journal.read_text()
 
 

@@ -69,7 +69,6 @@ def test_a_port_in_use_is_reported_in_one_sentence() -> None:
         (["--policy", "script:/does/not/exist.yaml"], "cannot be read"),
         (["--format", "hermies"], "did you mean 'hermes'?"),
         (["--reasoning-parser", "deep"], "There is no reasoning parser 'deep'"),
-        (["--quirks", "vllm"], "unknown quirks 'vllm'"),
         (["--host", "0.0.0.0"], "can be reached from other machines"),
         (["--faults", "missing.yaml"], "missing.yaml:1: cannot be read"),
     ],

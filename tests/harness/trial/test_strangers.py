@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ def test_a_strict_client_that_tells_ends_by_flags_is_not_accused(tmp_path: Path)
         ('"stdin": stdin', '"stdin": stdin and stdin.rstrip() + "\\n"', "sent_as_asked"),
         ('"language": language', '"language": language.lower()', "sent_as_asked"),
         (*NEVER_CLOSED, "nothing_left"),
+        ('"out": part["stdout"]', '"out": "" if stuck else part["stdout"]', "read_as_happened"),
     ],
 )
 def test_its_mistakes_are_seen(right: str, wrong: str, check: str, tmp_path: Path) -> None:
@@ -95,6 +97,38 @@ class Tool(GoodTool):
     (tmp_path / "tools.yaml").write_text(config, encoding="utf-8")
     found = judge(str(tmp_path / "tools.yaml")).verdicts
     assert {one.promise for one in found if one.state == "broken"} == {"sandboxes_used"}
+
+
+def test_a_class_keeps_its_time_limit_whatever_a_call_asked_for(tmp_path: Path) -> None:
+    """The limit of its constructor is not given with a call again."""
+    runner = (
+        STRICT.replace("async def run(base_url, code", "async def ask(base_url, code")
+        + """
+
+class Runner:
+    def __init__(self, base_url, default_timeout):
+        self.url, self.limit = base_url, default_timeout
+
+    async def run(self, code, language="python", stdin=None, run_timeout=None):
+        return await ask(self.url, code, language, stdin, run_timeout or self.limit)
+"""
+    )
+    sticky = runner.replace(
+        "        return await", "        self.limit = run_timeout or self.limit\n        return await"
+    )
+    for name, source, broken in (("kept", runner, set()), ("sticky", sticky, {"sent_as_asked"})):
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+        found = judge(f"{tmp_path / name}.py:Runner").verdicts
+        assert {one.promise for one in found if one.state == "broken"} == broken
+
+
+def test_a_status_beside_the_text_counts_and_the_number_of_an_enum_does_not() -> None:
+    class End(Enum):
+        DONE = 2
+
+    assert told_of({"text": "out", "status": "late"}).text == "text:\nout\nstatus:\nlate"
+    assert told_of({"text": "out", "attempts": 2}).text == "out"
+    assert told_of({"end": End.DONE}).text == "end:\nDONE"
 
 
 def test_flags_are_no_durations() -> None:

@@ -32,10 +32,6 @@ def records() -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def ids(found: Iterable[dict[str, Any]]) -> list[str]:
-    return [record["id"] for record in found]
-
-
 def chunkings(text: str, cuts: Iterable[int] = ()) -> Iterator[list[str]]:
     """Yield one piece, single characters, odd sizes, a few random cuts, and a cut at each of ``cuts``."""
     yield [text]

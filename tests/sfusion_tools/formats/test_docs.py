@@ -11,8 +11,6 @@ import sfusion_tools.formats
 from sfusion_tools.formats import format_names, get_format
 from sfusion_tools.formats.jsontext import DEEPEST
 from tests import ROOT
-from tests.fakes.sglang.test_quirks import REACHED
-from tests.sfusion_tools.formats.recordings import records
 
 DOC = (ROOT / "docs" / "tool-call-formats.md").read_text(encoding="utf-8")
 
@@ -45,12 +43,6 @@ def test_the_docs_explain_every_kind_of_problem() -> None:
 
 def test_the_docs_state_the_bound_of_nesting() -> None:
     assert f"nested deeper than {DEEPEST} levels" in DOC
-
-
-def test_the_docs_state_the_agreement_that_the_tests_measure() -> None:
-    for name, reached in REACHED.items():
-        total = sum(record["format"] == name for record in records())
-        assert f"| {name} | {total} / {total} | {reached} / {total} |" in DOC
 
 
 if __name__ == "__main__":

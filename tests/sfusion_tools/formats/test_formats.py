@@ -49,6 +49,7 @@ def test_names_and_aliases_are_unique() -> None:
         ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseekv31"),
         ("deepseek-ai/DeepSeek-V3.2", "deepseekv32"),
         ("MiniMaxAI/MiniMax-M2", "minimax_m2"),
+        ("MiniMaxAI/MiniMax-M3", "minimax_m3"),
         ("someone/new-model", None),
     ],
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sfusion.fakes.sglang.calls import call_parser
+from sfusion.fakes.sglang.dialects import shown_name
 from sfusion.fakes.sglang.malformed import TOOLS, catalogue
-from sfusion.fakes.sglang.quirks import call_parser, shown_name
 from sfusion_tools.errors import FormatError, UnknownFormatError
 from sfusion_tools.formats import get_format
 from tests import ROOT

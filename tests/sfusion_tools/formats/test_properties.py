@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.texts import argument
 from sfusion_tools.formats import Parsed, RenderError, format_names, get_format
 from sfusion_tools.formats.braces import BraceFormat
+from sfusion_tools.formats.families.minimax import MiniMaxM3
 from sfusion_tools.formats.tags import TagFormat
 
 SNIPPETS = st.sampled_from(
@@ -43,6 +44,8 @@ SNIPPETS = st.sampled_from(
         "<tool_call|>",
         "<|tool_call>call:x{",
         "]</tool_calls>",
+        "]<]minimax[>[</invoke>",
+        "]<]minimax[>[<item>",
         "functools[",
         "```json\n",
         "\n```",
@@ -138,7 +141,7 @@ def test_rendered_calls_parse_to_the_same_calls(
             text = form.render(calls, tools=tools, variant=variant)
         except RenderError:
             # Only formats with raw values have calls that they cannot express.
-            assert isinstance(form, TagFormat | BraceFormat)
+            assert isinstance(form, TagFormat | BraceFormat | MiniMaxM3)
             continue
         stream = form.stream(tools)
         pieces = list(text) if by_char else cut(text, places)

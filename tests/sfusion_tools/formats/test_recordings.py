@@ -7,8 +7,7 @@ import re
 from operator import itemgetter
 from typing import Any
 
-from sfusion.fakes.sglang.dialects import dialect_of
-from sfusion_tools.formats import format_names, get_format
+from sfusion_tools.formats import get_format
 from tests.cases import every
 from tests.sfusion_tools.formats.recordings import DATA, TOOLS, chunkings, plain, records, streamed
 
@@ -21,11 +20,6 @@ EXPECTED = {
     for line in map(json.loads, (DATA / "expected.ndjson").read_text(encoding="utf-8").rstrip("\n").split("\n"))
 }
 """The expected result for texts without intended calls, checked by hand."""
-
-
-def test_every_format_with_quirks_is_recorded() -> None:
-    with_quirks = {name for name in format_names() if dialect_of(name).parse}
-    assert {record["format"] for record in records()} == with_quirks
 
 
 @every(INTENDED, itemgetter("id"))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sfusion_tools.formats import format_names, get_format
 from sfusion_tools.formats.braces import BraceFormat
+from sfusion_tools.formats.families.minimax import MiniMaxM3
 from sfusion_tools.formats.pythonic import PythonFormat
 from sfusion_tools.formats.tags import TagFormat
 from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, every_parser, plain, streamed
@@ -242,7 +243,7 @@ def test_prose_about_tools_is_not_taken_for_a_call(text: str) -> None:
 def spellings(name: str, body: str) -> list[tuple[str, str]]:
     """Ways to write a call whose only argument is ``body``, with nothing in it escaped; each with its argument."""
     form = get_format(name)
-    if isinstance(form, TagFormat | BraceFormat):
+    if isinstance(form, TagFormat | BraceFormat | MiniMaxM3):
         return [(form.example.replace("VALUE", body), body)]
     quoted = [(f"{quote}{body}{quote}", between(quote, body)) for quote in QUOTES]
     if isinstance(form, PythonFormat):
@@ -304,8 +305,10 @@ def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str],
     pairs = list(enumerate(keys))
     inner = "{" + ", ".join(f'"{key}": {number}' for number, key in pairs) + "}"
     written = inner
-    if isinstance(form, TagFormat):
-        values = [("OBJECT", inner)] if nested else [(key, str(number)) for number, key in pairs]
+    values = [("OBJECT", inner)] if nested else [(key, str(number)) for number, key in pairs]
+    if isinstance(form, MiniMaxM3):
+        written = "".join(form.argument.format(key=key, value=value) for key, value in values)
+    elif isinstance(form, TagFormat):
         written = "".join(form.write_argument(key, "VALUE").replace("VALUE", value) for key, value in values)
         written = written.replace('string="true"', 'string="false"').replace('type="string"', 'type="object"')
     elif isinstance(form, PythonFormat):
@@ -325,3 +328,56 @@ def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str],
         assert len(parsed.calls) == unique, text
         assert ["duplicate_key"] * (not unique) == [problem.kind for problem in parsed.refused], text
         json.dumps([call.arguments for call in parsed.calls])
+
+
+SPACE = "]<]minimax[>["
+TREE: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "store",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "label": {"type": "string"},
+                "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}},
+                "entry": {"anyOf": [{"type": "object", "properties": {"id": {"type": "string"}}}, {"type": "null"}]},
+            },
+            "$defs": {"tag": {"type": "string"}},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments"),
+    [
+        ("", {}),
+        ("<label>3</label>", {"label": "3"}),
+        ("<label>a</label> b\n<c></label>", None),
+        ("<tags><item>1</item><item>b</item></tags>", {"tags": ["1", "b"]}),
+        ("<tags></tags><entry><id>7</id><n>7</n></entry>", {"tags": [], "entry": {"id": "7", "n": 7}}),
+        ('<tags>["x"]</tags>', {"tags": ["x"]}),
+        ("<other><item><a>true</a></item></other>", {"other": [{"a": True}]}),
+        ("<label><text>hi</text></label>", None),
+        ("<entry>x<id>7</id></entry>", None),
+        ("<entry><id>7</id><id>8</id></entry>", None),
+        ("<entry><id>7</entry></id>", None),
+    ],
+)
+def test_minimax_m3_writes_objects_and_lists_as_tags(body: str, arguments: dict[str, Any] | None) -> None:
+    marked = re.sub(r"(</?\w+>)", rf"{SPACE}\1", body)
+    text = f'{SPACE}<tool_call>\n{SPACE}<invoke name="store">{marked}{SPACE}</invoke>\n{SPACE}</tool_call>'
+    form = get_format("minimax_m3")
+    parsed = form.parse(text, [TREE])
+    assert [call.arguments for call in parsed.calls] == ([] if arguments is None else [arguments])
+    assert len(parsed.refused) == (arguments is None)
+    if arguments is not None and '["x"]' not in body:
+        assert form.render(parsed.calls, tools=[TREE]) == text
+
+
+def test_minimax_m3_keeps_tags_in_a_value_that_have_no_namespace_token() -> None:
+    code = "print('</code></invoke>')"
+    form = get_format("minimax_m3")
+    text = form.render([{"name": "run", "arguments": {"code": code}}])
+    assert [call.arguments for call in form.parse(text).calls] == [{"code": code}]
+    assert form.parse(text.replace(f"{SPACE}</code>", "</code>")).refused

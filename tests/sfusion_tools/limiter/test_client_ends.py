@@ -114,9 +114,10 @@ async def main():
     async def hold():
         async with limiter.permit():
             await asyncio.Event().wait()
-    tasks = [asyncio.create_task(hold()) for _ in range(5)]
+    tasks.extend(asyncio.create_task(hold()) for _ in range(5))
     while host.snapshot().waiting < 4:
         await asyncio.sleep(0)
+tasks = []  # outlives main(): a task that only its own cycle refers to may be collected before it is cancelled
 asyncio.run(main(), debug=True)
 print(host.snapshot().in_use, host.snapshot().waiting)
 """

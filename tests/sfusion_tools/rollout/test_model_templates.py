@@ -9,8 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import aiohttp
 import pytest
 
+from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, ScriptedPolicy
 from sfusion_tools.formats import get_format
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, TemplateError, format_parser
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
@@ -260,6 +262,37 @@ def test_a_template_that_cannot_be_split_is_named_with_the_reason(tmp_path: Path
         with pytest.raises(TemplateError, match=re.escape(str(tmp_path))) as error:
             continuation(tokenizer, messages, last=None)
         assert reason in str(error.value)
+
+
+def test_a_template_without_tools_is_continued_with_questions(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, NO_TOOLS))
+    ids = continuation(tokenizer, [USER], last=None, history=[USER])
+    assert tokenizer.decode(ids) == "<|im_end|>\n<|im_start|>user\nAnd then?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_template_that_renders_only_long_conversations_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = "{% if messages | length < 4 %}{{ raise_exception('Too short.') }}{% endif %}"
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, short + TEMPLATE))
+    turn = {"role": "assistant", "content": "Yes."}
+    ids = continuation(tokenizer, [USER], last=None, history=[USER, turn, USER])
+    assert tokenizer.decode(ids).startswith("<|im_end|>\n<|im_start|>user")
+    assert "it cannot render such a conversation (Too short.)" in caplog.text
+
+
+@pytest.mark.parametrize("body", ["{{ raise_exception('No.') }}", "{{ messages[0].content + 1 }}", "{{ none.x.y }}"])
+async def test_whatever_a_template_raises_is_one_error_and_a_400_of_the_server(tmp_path: Path, body: str) -> None:
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, body))
+    with pytest.raises(TemplateError, match=re.escape(f"the chat template of {tmp_path} raised ")):
+        AsyncRolloutRequest(messages=[USER], processing_class=tokenizer)
+    async with (
+        FakeSGLangServer(FakeSGLang(ScriptedPolicy([]), tokenizer=tokenizer)) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        for path in ("/v1/chat/completions", "/tokenize"):
+            async with session.post(path, json={"messages": [USER]}) as answer:
+                assert (answer.status, "the chat template of" in await answer.text()) == (400, True)
 
 
 CALLS_FIRST = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 
 import pytest
@@ -19,7 +20,7 @@ CODE_INTERPRETER = OpenAIFunctionToolSchema.model_validate(
             "description": "A tool for executing code.",
             "parameters": {
                 "type": "object",
-                "properties": {"code": {"type": "string", "description": "The code to execute."}},
+                "properties": {"code": {"type": "string", "description": "The code to execute.", "enum": None}},
                 "required": ["code"],
             },
             "strict": False,
@@ -85,6 +86,13 @@ def test_the_tools_section_matches_the_sample_of_verls_original_design(tokenizer
     ids = tokenizer.apply_chat_template(messages, tools=[CODE_INTERPRETER], add_generation_prompt=True)
     text = tokenizer.decode(ids, skip_special_tokens=True)
     assert text == SAMPLE_SYSTEM + "user\n2 + 2?\nassistant\n"
+
+
+def test_what_was_not_set_of_a_tool_is_not_in_the_prompt(tokenizer: ByteTokenizer) -> None:
+    function = {"name": "f", "parameters": {"type": "object", "properties": {"k": {"type": "string"}}}}
+    tool = {"type": "function", "function": {"description": "d", **function}}
+    text = tokenizer.decode(tokenizer.apply_chat_template([], [OpenAIFunctionToolSchema.model_validate(tool)]))
+    assert [json.loads(line) for line in text.splitlines() if line.startswith('{"type"')] == [tool]
 
 
 def test_a_tool_reply_follows_its_role_name(tokenizer: ByteTokenizer) -> None:

@@ -10,7 +10,9 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -34,6 +36,8 @@ from .notebook import NoKernelError, run_notebook
 
 FETCH_LIMIT = 64 * 2**20
 """Maximum bytes of fetched files in one answer; the real server has no limit and runs out of memory."""
+MOST_REMOVALS = 32
+"""Directories of answered requests that may wait to be removed; a new request waits until there are fewer."""
 _CPP_LIBRARIES = (
     "for name in crypto ssl; do "
     '[ "$(g++ -print-file-name=lib$name.so)" = "lib$name.so" ] || echo "-l$name"; done; echo -lpthread'
@@ -92,6 +96,9 @@ class PythonExecutor:
         self._users: Iterator[int] = iter(())
         self._deciding = asyncio.Lock()
         self._needed: list[str] = []
+        self._removals: set[Future[None]] = set()
+        # Of its own: what programs left behind must not delay the files of other requests.
+        self._removers = ThreadPoolExecutor(4, "remove")
         self._warned = False
 
     async def confinement(self) -> Confinement:
@@ -164,6 +171,7 @@ class PythonExecutor:
         if self._spawner is not None:
             await self._spawner.aclose()
         self._spawner = self._runner = self._confinement = None
+        await asyncio.gather(*map(asyncio.wrap_future, list(self._removals)))
         if self._base is not None and self._lock is not None:
             await asyncio.to_thread(remove_tree, self._base)
             os.close(self._lock)
@@ -228,8 +236,16 @@ class PythonExecutor:
                     self._path = _named_python(self._base) + os.pathsep + self._path
         return self._base, self._lock
 
-    def _work_directory(self, confinement: Confinement, language: Language | None = None) -> WorkDirectory:
-        """Make one, with a minimal environment, without the server's tokens, keys and proxies."""
+    @asynccontextmanager
+    async def _work_directory(
+        self, confinement: Confinement, language: Language | None = None
+    ) -> AsyncIterator[WorkDirectory]:
+        """Make one, with a minimal environment, without the server's tokens, keys and proxies.
+
+        The answer does not wait for its removal: the kernel delays that until the namespaces have ended.
+        """
+        while len(removals := list(self._removals)) >= MOST_REMOVALS:
+            await asyncio.wait(map(asyncio.wrap_future, removals), return_when=asyncio.FIRST_COMPLETED)
         private = private_directories() if confinement.namespaces else []
         user = next(self._users) if confinement.own_user else None
         work = WorkDirectory(self._room()[0], private, self._needed, user)
@@ -242,7 +258,13 @@ class PythonExecutor:
             **(language.env if language else {}),
             **self._env,
         }
-        return work
+        try:
+            yield work
+        finally:
+            # In a thread, because a program may have made a hundred thousand files.
+            removal = self._removers.submit(work.remove)
+            self._removals.add(removal)
+            removal.add_done_callback(self._removals.discard)
 
     async def _libraries(self, request: RunCode, runner: CommandRunner, work: WorkDirectory) -> str:
         """Find out once which libraries for C++ programs are installed, of those that the real server uses."""

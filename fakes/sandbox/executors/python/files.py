@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import fcntl
 import logging
@@ -70,8 +69,9 @@ logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SKIPPED = "IGNORE_THIS_FILE"
 """The real server skips files with this in their name."""
-MOST_FILES, MOST_BYTES = 2_000, 256 * 2**20
-"""Of all files of a request together, which are in memory and written one by one; the real server has no bound."""
+MOST_FILES, MOST_STEPS, MOST_BYTES = 2_000, 20_000, 256 * 2**20
+"""Of all files of a request together, which are in memory and written one by one; the real server has no bound.
+Steps are the directories in their names, each of which is made or looked up."""
 MOST_LINKS = 40
 """The kernel follows no more in one path."""
 
@@ -149,12 +149,8 @@ class WorkDirectory:
         if self.user is not None:
             os.chown(path, self.user, self.user, follow_symlinks=False)
 
-    async def __aenter__(self) -> WorkDirectory:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        """Remove everything, in a thread because a program may have made a hundred thousand files."""
-        if not await asyncio.to_thread(remove_tree, self.outer):
+    def remove(self) -> None:
+        if not remove_tree(self.outer):
             logger.warning("could not remove all that a program left in %s", self.outer)
 
     def write_source(self, code: str, *, suffix: str | None, name: str | None) -> str:
@@ -170,14 +166,12 @@ class WorkDirectory:
 
     def restore(self, files: Mapping[str, str | None]) -> None:
         """Write the files of the request; their base64 may contain foreign characters but must have a valid length."""
-        size = sum(len(content or "") for content in files.values()) * 3 // 4
-        if len(files) > MOST_FILES or size > MOST_BYTES:
-            most = f"{MOST_FILES:,} with {MOST_BYTES:,}"
-            raise RefusedError(f"refused: {len(files):,} files with {size:,} bytes; a request may have {most}")
-        for name, content in files.items():
-            if content is None or SKIPPED in name:
-                continue
-            self.refuse_escapes([name])
+        kept = {name: content for name, content in files.items() if content is not None and SKIPPED not in name}
+        size = sum(map(len, kept.values())) * 3 // 4
+        if size > MOST_BYTES:
+            raise RefusedError(f"refused: {len(kept):,} files with {size:,} bytes; a request may have {MOST_BYTES:,}")
+        self.refuse_escapes(kept)
+        for name, content in kept.items():
             path = self._root + _without_climbing(os.path.join(self.cwd, name))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:
@@ -215,8 +209,10 @@ class WorkDirectory:
     def refuse_escapes(self, names: Iterable[str]) -> None:
         """Raise if a name leads out of the directories of the request, which the real server would follow."""
         names = list(names)
-        if len(names) > MOST_FILES:
-            raise RefusedError(f"refused: {len(names):,} files to fetch; a request may have {MOST_FILES:,}")
+        steps = sum(name.count("/") for name in names)
+        if len(names) > MOST_FILES or steps > MOST_STEPS:
+            found = f"{len(names):,} files with {steps:,} directories in their names"
+            raise RefusedError(f"refused: {found}; a request may have {MOST_FILES:,} with {MOST_STEPS:,}")
         for name in names:
             # normpath keeps two slashes at the beginning, and only two.
             path = os.path.normpath(os.path.join(self.cwd, name)).replace("//", "/")

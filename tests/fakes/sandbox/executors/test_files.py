@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -153,19 +155,67 @@ async def test_errors_show_paths_as_programs_know_them(executor: PythonExecutor)
 
 
 @pytest.mark.parametrize(
-    "given", [{"files": dict.fromkeys(map(str, range(2001)), "")}, {"fetch_files": list(map(str, range(2001)))}]
+    "given",
+    [
+        {"files": dict.fromkeys(map(str, range(2001)), "")},
+        {"fetch_files": list(map(str, range(2001)))},
+        {"files": {f"{number}/" + "x/" * 2_000: "" for number in range(11)}},
+        {"fetch_files": ["x/" * 20_001]},
+    ],
 )
 async def test_the_files_of_a_request_are_bounded_together(executor: PythonExecutor, given: dict[str, Any]) -> None:
     answer = await run(executor, "print(1)", **given)
     assert (answer.status, "a request may have 2,000" in answer.message) == ("SandboxError", True)
 
 
+async def test_the_bytes_of_all_files_are_bounded_together(
+    executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfusion.fakes.sandbox.executors.python.files.MOST_BYTES", 2_000)
+    sizes: dict[str, str | None] = {"a": b64("x" * 999), "b": b64("x" * 999)}
+    assert (await run(executor, "print(1)", files=sizes)).status == "Success"
+    answer = await run(executor, "print(1)", files=sizes | {"c": b64("x" * 999)})
+    assert (answer.status, "3 files with 2,997 bytes" in answer.message) == ("SandboxError", True)
+
+
 async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     executor = PythonExecutor()
+    await executor.confinement()
+    removed = threading.Event()
+    remove = WorkDirectory.remove
+
+    def remove_and_tell(work: WorkDirectory) -> None:
+        remove(work)
+        removed.set()
+
+    monkeypatch.setattr(WorkDirectory, "remove", remove_and_tell)
     code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w')\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('.', 0)"
     assert (await run(executor, code)).status == "Success"
-    room = tmp_path / os.listdir(tmp_path)[0]
+    assert await asyncio.to_thread(removed.wait, 30)
+    room = os.path.join(tmp_path, os.listdir(tmp_path)[0])
     assert [name for name in os.listdir(room) if name.startswith("run-")] == []
     await executor.aclose()
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_request_waits_while_too_many_directories_wait_to_be_removed(
+    executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await executor.confinement()
+    removable = threading.Event()
+    remove = WorkDirectory.remove
+
+    def when_allowed(work: WorkDirectory) -> None:
+        removable.wait()
+        remove(work)
+
+    monkeypatch.setattr(WorkDirectory, "remove", when_allowed)
+    monkeypatch.setattr("sfusion.fakes.sandbox.executors.python.executor.MOST_REMOVALS", 1)
+    assert (await run(executor, "print(1)")).status == "Success"
+    second = asyncio.ensure_future(run(executor, "print(2)"))
+    try:
+        assert await asyncio.wait([second], timeout=1) == (set(), {second})
+    finally:
+        removable.set()
+    assert (await second).status == "Success"

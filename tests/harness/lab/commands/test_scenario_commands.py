@@ -214,7 +214,6 @@ def test_check_prints_the_schema() -> None:
         (["--sandbox", "nonsense"], 2, "'nonsense' is not a sandbox"),
         (["--sandbox", "http://127.0.0.1:8080", "--sandbox", "fake"], 2, "cannot be combined"),
         (["--sandbox", "http://127.0.0.1:8080", "--world", "sim"], 2, "a real sandbox needs --world ray"),
-        (["--sandbox", "http://127.0.0.1:8080", "--fake-on", "node"], 2, "leave out one of them"),
         (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "works only in world sim"),
         (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "not for world ray"),
         (["--sandbox", "http://user:hush@127.0.0.1:9", "single-node"], 3, "nothing answers at"),

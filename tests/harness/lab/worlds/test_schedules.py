@@ -93,6 +93,34 @@ def test_timers_of_one_process_swap_only_if_they_are_due_at_the_same_time() -> N
     assert orders(scene) == {("early", "late", "too"), ("early", "too", "late")}
 
 
+@pytest.mark.parametrize("schedule", SEEDED, ids=str)
+def test_a_timer_or_callback_that_was_cancelled_changes_nothing(schedule: dict[str, int]) -> None:
+    """Which of them a library starts and cancels depends on its version, and a journal must not."""
+
+    async def scene(cancelled: int) -> list[str]:
+        loop = asyncio.get_running_loop()
+        seen: list[str] = []
+        for process in ("a", "b", "c"):
+            with running_as(process):
+                loop.call_later(1, seen.append, process)
+                for _ in range(cancelled):
+                    loop.call_later(1, seen.append, "never").cancel()
+        await _settled()
+        for process in ("a", "b", "c"):
+            with running_as(process):
+                for _ in range(cancelled):
+                    loop.call_soon(seen.append, "never").cancel()
+                loop.call_soon(seen.append, process)
+        await _settled()
+        return seen
+
+    def played(cancelled: int) -> tuple[list[str], int, list[tuple[int, int]]]:
+        callbacks = queue(**schedule)
+        return run_virtually(scene(cancelled), callbacks), callbacks.steps, callbacks.deviations
+
+    assert played(2) == played(0)
+
+
 def test_a_connection_is_made_before_bytes_arrive_in_order_before_it_is_lost() -> None:
     """Under every schedule, also while other connections are busy."""
 

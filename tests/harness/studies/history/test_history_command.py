@@ -159,6 +159,9 @@ def test_verdicts_and_figures_over_commits(folder: Path) -> None:
     subprocess.run(["git", "init", "-q", "."], check=True)
     first = commit()
     run()
+    history("kept", "--html", "page.html")
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert ("1 run</span>" in page, "<svg class=" in page) == (True, False), "one run has no course to plot"
     (folder / "kept.yaml").write_text(SCENARIO.replace("ok: all", "ok: none"))
     second = commit()
     run()

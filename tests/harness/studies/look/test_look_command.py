@@ -45,7 +45,7 @@ def test_summary_page_and_json_of_a_training_that_degrades(tmp_path):
     )
     assert re.search(r"^2025-11-15 10:2[67]:\d\d UTC: it got better: 0\.0% of calls failed instead of ", output, re.M)
     assert "http://10.0.0.2:8080 does worse than the others." in lines
-    assert "faults that struck: busy (" in output
+    assert "faults applied: busy (" in output
     assert "malformed calls: code is missing (1)" in lines
     assert re.search(r"^throttled +\[code_interpreter\] This is not output of a program", output, re.M)
     assert re.search(r"^failed .*█.*up to", output, re.M)
@@ -100,6 +100,7 @@ def test_names_of_a_stranger_are_harmless(tmp_path, hostile):
     page = (tmp_path / "page.html").read_text()
     assert "<script>alert" not in page
     assert "</script><b>" not in page
+    assert "The timeline shows" not in page  # one call of one: nothing is left out
 
 
 def test_a_log_without_a_call_says_so(tmp_path):

@@ -26,7 +26,8 @@ def told(answer):
     if answer["status"] == "SandboxError":
         raise RuntimeError(f"the sandbox failed: {answer['message']}")
     if answer["run_result"] is None:
-        return f"compiler: {answer['compile_result']['status']}\n{answer['compile_result']['stderr']}"
+        compiled = answer["compile_result"]
+        return f"compiler: {compiled['status']}\n{compiled['stdout']}\n{compiled['stderr']}"
     run = answer["run_result"]
     out = run["stdout"] or ""
     if os.environ.get("PLANTED") == "cut":
