@@ -163,7 +163,7 @@ class TrialFacts:
                     by_mark.setdefault(call.mark, []).append(call)
             for request in played.requests:
                 owners = by_mark.get(request.mark, [])
-                earlier = [one for one in owners if one.played.asked_at <= request.at + record.tolerance]
+                earlier = [one for one in owners if one.played.asked_at <= request.at]
                 if owners:
                     (earlier or owners)[-1 if earlier else 0].requests.append(request)
                 else:

@@ -302,7 +302,7 @@ def _reason(error: TemplateError) -> str:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TurnDifference:
     """How trajectories differ from the same conversation rendered at once."""
 
     kind: Literal["refused", "replies", "earlier"]
@@ -312,7 +312,7 @@ class Difference:
 
 def difference(
     tokenizer: Tokenizer, tools: Sequence[ToolLike] = (), rounds: Sequence[int] = _ROUNDS
-) -> Difference | None:
+) -> TurnDifference | None:
     """Return how a trajectory differs from the same conversation rendered at once; None if it does not.
 
     ``rounds`` says how many calls each turn has; after one without calls there is another question.
@@ -322,10 +322,10 @@ def difference(
     except TemplateError as error:
         if len(rounds) > 1 and max(rounds) > 1:
             return difference(tokenizer, tools, [min(calls, 1) for calls in rounds])
-        return Difference("refused", f"it cannot render such a conversation ({_reason(error)})")
+        return TurnDifference("refused", f"it cannot render such a conversation ({_reason(error)})")
 
 
-def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]) -> Difference | None:
+def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequence[int]) -> TurnDifference | None:
     name = next(iter(Toolbox(tools).names), _NOBODY)
     shown, rows = _rendered(tokenizer, tools, _BASES)
     for number in rounds:
@@ -340,12 +340,12 @@ def _difference(tokenizer: Tokenizer, tools: Sequence[ToolLike], rounds: Sequenc
         told = f"rendered at once, a conversation of {len(shown)} messages has"
         if (last := whole[max(len(whole) - len(more), 0) :]) != more:
             new, once = tokenizer.decode(more), tokenizer.decode(last)
-            return Difference("replies", f"{told} {once!r} at its end, and a trajectory has {new!r}")
+            return TurnDifference("replies", f"{told} {once!r} at its end, and a trajectory has {new!r}")
         same = _equal(rows, whole)
         if same < len(rows):
             grown, once = (tokenizer.decode(ids[same : same + 24]) for ids in (rows, whole))
             kept = "trajectories keep the tokens that the model was given"
-            return Difference("earlier", f"{told} {once!r} where a trajectory has {grown!r}; {kept}")
+            return TurnDifference("earlier", f"{told} {once!r} where a trajectory has {grown!r}; {kept}")
         rows = whole
     return None
 

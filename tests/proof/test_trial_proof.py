@@ -14,20 +14,20 @@ from tests.proof.right_tools import RIGHT_TOOLS
 from tests.proof.trial import OWN, SURVIVE, UNSEEN_CHANGES, Kind, TrialCase, cases, judged
 
 BY_CHECK = {
-    "sent_once": "step each call made twice",
-    "programs_waited_for": "seconds tenth",
-    "retry_after_respected": "retry_after minus-one",
-    "limit_kept": "rate_limit plus one",
-    "limit_used": "permit kept a second longer",
-    "sent_in_order": "the last waiter is served first",
-    "sandboxes_used": "last sandbox only",
-    "cancellation_ends_a_call": "cancellation swallowed",
-    "metrics_true": "metrics in one dict",
-    "outcome_stated": "metrics.outcome always-throttled",
-    "secrets_kept": "headers printed",
-    "returns": "raises-on-null",
+    "sent_once": ("step each call made twice", "programs"),
+    "programs_waited_for": ("seconds tenth", "programs"),
+    "retry_after_respected": ("retry_after minus-one", "failures"),
+    "limit_kept": ("rate_limit plus one", "limit"),
+    "limit_used": ("permit kept a second longer", "limit"),
+    "sent_in_order": ("the last waiter is served first", "limit"),
+    "sandboxes_used": ("last sandbox only", "sandboxes"),
+    "cancellation_ends_a_call": ("cancellation swallowed", "cancelled"),
+    "metrics_true": ("metrics in one dict", "programs"),
+    "outcome_stated": ("metrics.outcome always-throttled", "programs"),
+    "secrets_kept": ("headers printed", "programs"),
+    "returns": ("raises-on-null", "failures"),
 }
-"""A mistake for each check that none of the planted ones breaks."""
+"""A mistake for each check that none of the planted ones breaks, and the scene that shows it."""
 
 
 @pytest.mark.parametrize("name", [*RIGHT_TOOLS, OWN])
@@ -56,9 +56,9 @@ def test_the_planted_mistakes_are_caught_and_every_check_can_fail() -> None:
     broken = {check for row in rows.values() for check in row.caught_by} | {"wordings_accepted"}
     broken |= {"lost_tests_not_failed"}  # of reward functions: tests/harness/trial
     named = {name.removeprefix("step "): name for name in (one.name for one in cases(("drawn",)))}
-    for check, name in BY_CHECK.items():
+    for check, (name, scene) in BY_CHECK.items():
         kind: Kind = "named" if name in MISTAKES else "drawn"
-        row = judged(TrialCase(kind, named.get(name, name)))
+        row = judged(TrialCase(kind, named.get(name, name)), scene)
         assert check in row.caught_by, (check, name, row.caught_by)
         broken.add(check)
     assert set(CHECKS) - broken == set()

@@ -21,6 +21,7 @@ from sfusion.harness.lab.worlds.worker import Worker
 from sfusion.harness.lab.worlds.worker_rollouts import Model, bounds_of
 from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
+from sfusion_tools.sandbox.client import fast_if_possible
 
 
 class SimWorker(Worker):
@@ -102,6 +103,7 @@ def run(
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
 
     async def play(bounds: RolloutLimits) -> None:
+        fast_if_possible.set(True)
         recorder = Recorder(journal, asyncio.get_running_loop().time)
         await SimBackend(scenario, recorder).play(core, bounds, queue, on_sample)
 

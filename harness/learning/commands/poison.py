@@ -72,6 +72,9 @@ def poison(
     evidence = Evidence(pattern=lost_pattern, lost_key=next(iter(keys["lost"]), None))
     if events:
         evidence.add_log(read_records(events, problems))
+        if not evidence.logged_calls:
+            named = ", ".join(map(str, events))
+            raise BadOption(f"--events {named}: no call of a tool in it; give the tool's event log, not a dump")
     reader, found = DumpReader(dumps, evidence, keys, problems), Poison(estimator, bounds)
     with PoisonReporter(text_stream(json), reader.total_bytes) as reporter:
         for step in reader:

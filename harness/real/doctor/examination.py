@@ -15,9 +15,9 @@ from sfusion.harness.real.doctor.context import CheckContext, secrets_of_proxies
 from sfusion.harness.real.doctor.endpoint import check_connection, check_ping, check_run_code
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
 from sfusion.harness.real.doctor.http import open_http
-from sfusion.harness.real.doctor.image import check_languages, check_leaks, check_packages, detect_fake, detect_version
+from sfusion.harness.real.doctor.image import check_languages, check_packages, detect_fake, detect_version
 from sfusion.harness.real.doctor.limits import check_default_timeout, check_memory_limit, check_run_timeout
-from sfusion.harness.real.doctor.output import check_long_output, check_non_utf8_output, check_stdin_race
+from sfusion.harness.real.doctor.output import check_long_output, check_stdin_race
 from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
 from sfusion.harness.real.doctor.throughput import check_throughput
 from sfusion_tools.sandbox.endpoints import hide as hide_secrets
@@ -68,8 +68,6 @@ CHECKS: tuple[Check, ...] = (
     Check("languages", check_languages),
     Check("packages", check_packages),
     Check("long output", check_long_output),
-    Check("non-UTF-8 output", check_non_utf8_output),
-    Check("leaks", check_leaks),
     Check("run_timeout", check_run_timeout),
     Check("default_timeout", check_default_timeout),
     Check("stdin race", check_stdin_race, is_load=True),

@@ -1,4 +1,4 @@
-"""Checks of input and output: how much output arrives, bytes that are not UTF-8, and the stdin race."""
+"""Checks of input and output: how much output arrives, and the stdin race."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 
 from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext
-from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES
 
@@ -20,7 +20,6 @@ LOOP = 200_000
 """Bytes of many short prints, of which Sandbox Fusion loses those above 131,072."""
 _LOOPS = f"for _ in range({LOOP // 80}): print('x' * 79, flush=True)"
 _PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
-_NOT_UTF8 = "import sys\nsys.stdout.buffer.write(b'ab\\xff\\n')"
 
 
 async def check_long_output(context: CheckContext) -> Finding | None:
@@ -73,25 +72,6 @@ async def check_long_output(context: CheckContext) -> Finding | None:
         "answers that are compared as text never match",
         change=f"let programs print less than {safe:,} bytes (every Sandbox Fusion server has such a limit, lower "
         "for many short prints, and it may vary from run to run); write long results to a file and fetch it",
-    )
-
-
-async def check_non_utf8_output(context: CheckContext) -> Finding | None:
-    result = await context.run("not-utf8", _NOT_UTF8)
-    if result.outcome is Outcome.OK and result.stdout.startswith("[DecodeError]"):
-        return note(
-            "not-utf8",
-            seen=f"one byte that is not UTF-8 replaces the whole output: {result.stdout.strip()[:90]}",
-            training="such a program is a Success, but the model sees nothing else that it printed",
-            change="nothing in the config; every Sandbox Fusion server does this",
-        )
-    if result.outcome.is_from_program:
-        return None
-    return hurts(
-        "not-utf8",
-        seen=f"a program that prints a byte that is not UTF-8 ends as {result.outcome.value}: {result.message[:120]}",
-        training="such a call counts as a failure of the sandbox and is repeated until its attempts are used up",
-        change="make the server replace what it cannot decode",
     )
 
 

@@ -29,7 +29,7 @@ from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
-from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, Summary, read_headers
+from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, read_headers
 from sfusion.harness.errors import Unreachable
 from sfusion.harness.real.drift.judging import (
     ServerAnswers,
@@ -37,10 +37,9 @@ from sfusion.harness.real.drift.judging import (
     fake_answers,
     live_answers,
     profile_of,
-    read_acceptances,
     recorded_answers,
 )
-from sfusion.harness.real.drift.reporting import as_json, as_markdown, print_report
+from sfusion.harness.real.drift.reporting import as_json, print_report
 from sfusion.harness.real.probes.cassette import read_recording, recording_lines
 from sfusion.harness.real.probes.model import Probe
 from sfusion.harness.real.probes.raw_http import Server
@@ -74,7 +73,6 @@ class DriftOptions:
     profile: Annotated[
         str, option("Which server the fake plays; auto: found by the real one's answers.", "2026-07|2025-06|auto")
     ] = "auto"
-    accept: Annotated[Path | None, option("YAML list of known differences: probe, place, reason.")] = None
     probes: Annotated[
         list[Path] | None, option("Your own probes; the same id replaces a bundled one. Repeatable.", "FILE|DIR")
     ] = None
@@ -84,7 +82,6 @@ class DriftOptions:
     timeout: Annotated[float, option("Time to wait for the answer to a probe.", "SECONDS", min=0.1)] = 60.0
     show: Annotated[bool, option("Show the probes and send nothing.", names="--list")] = False
     json: Json = None
-    summary: Summary = None
 
 
 @command
@@ -102,19 +99,16 @@ def drift(options: DriftOptions) -> int:
     runners = [name for name in EXECUTORS if name != "recorded"]
     if options.executor not in runners:
         fail(f"--executor {options.executor!r} cannot be compared; {near(options.executor, runners)}")
-    Reports(json=options.json, summary=options.summary).check()
+    Reports(json=options.json).check()
     against = options.against
     if against is not None and not _is_file(against) and isinstance(read_target(against), FakeTarget):
         fail("--against: fake is not a real sandbox; leave --against out to compare with the fake")
-    accepted = read_acceptances(options.accept) if options.accept is not None else []
     right = _real(options.real, probes, options)
     notes: list[str] = []
     left = _fake(probes, right, options, notes) if against is None else _real(against, probes, options)
-    report = compare_answers(probes, left, right, accepted, notes)
+    report = compare_answers(probes, left, right, notes)
     print_report(report, text_stream(options.json))
     write_answer(options.json, as_json(report))
-    if options.summary is not None:
-        write_file(options.summary, as_markdown(report))
     if not report.compared:
         fail("no probe could be compared; the reasons are listed above")
     return 1 if report.breaking else 0

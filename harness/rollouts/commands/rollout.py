@@ -28,7 +28,7 @@ from sfusion.harness.real.targets import open_targets, read_target
 from sfusion.harness.rollouts import RolloutPlan, RolloutReporter, run_rollouts
 from sfusion.harness.rollouts.policies import Policy, read_policy
 from sfusion_tools.formats import format_for, get_format
-from sfusion_tools.rollout import RolloutLimits, TruncateSide
+from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.tokenizers import load_tokenizer
 from sfusion_tools.wording import counted
 
@@ -65,7 +65,6 @@ def rollout(
     faults: Faults = None,
     rate_limit: Annotated[int, option("Maximum number of sandbox requests in flight.", min=1)] = 10,
     timeout: Annotated[float, option("Time limit of a program.", "SECONDS", min=0.001)] = 30.0,
-    at_once: Annotated[int | None, option("Requests that run concurrently; default: all.", min=1)] = None,
     over_sample: Annotated[
         float, option("Start this share of extra requests; cancel the rest once enough completed.", min=0)
     ] = 0.0,
@@ -76,18 +75,6 @@ def rollout(
     max_response_len: Annotated[int, option("Maximum number of tokens after the prompt.", panel=_LIMITS)] = 16384,
     max_model_len: Annotated[int | None, option("Maximum number of tokens in total.", panel=_LIMITS)] = None,
     max_assistant_turns: Annotated[int, option("Maximum number of replies per request.", panel=_LIMITS)] = 8,
-    max_parallel_calls: Annotated[
-        int | None, option("Maximum number of calls executed per turn.", panel=_LIMITS)
-    ] = None,
-    max_tool_response_length: Annotated[
-        int | None, option("Maximum length of a tool's text in characters.", panel=_LIMITS)
-    ] = None,
-    tool_response_truncate_side: Annotated[
-        TruncateSide, option("Which part of a longer text is cut (as in verl 0.8 and later).", panel=_LIMITS)
-    ] = TruncateSide.MIDDLE,
-    max_invalid_calls: Annotated[
-        int | None, option("End a request after this many invalid calls in a row.", panel=_LIMITS)
-    ] = None,
 ) -> int:
     real = [] if sandbox == ["fake"] else sandbox or []
     if policy.startswith("script:") and sandbox_executor is None and not real:
@@ -111,17 +98,12 @@ def rollout(
         faults=tuple(load_rules(faults)) if faults is not None else (),
         rate_limit=rate_limit,
         timeout=timeout,
-        at_once=at_once,
         over_sample=over_sample,
         limits=RolloutLimits(
             max_prompt_len=max_prompt_len,
             max_response_len=max_response_len,
             max_model_len=max_model_len,
             max_assistant_turns=max_assistant_turns,
-            max_parallel_calls=max_parallel_calls,
-            max_tool_response_length=max_tool_response_length,
-            tool_response_truncate_side=tool_response_truncate_side,
-            max_consecutive_invalid_calls=max_invalid_calls,
         ),
         tokenizer=loaded,
     )

@@ -68,6 +68,13 @@ def _holds_place(value: Any) -> bool:
     return isinstance(value, str) and PLACEHOLDER in value
 
 
+def _is_method(target: Any, name: str) -> bool:
+    """Calling a class makes an object, so only a `__call__` of its own is a method."""
+    bases = (target if isinstance(target, type) else type(target)).__mro__
+    own = name != "__call__" or any(name in vars(base) for base in bases)
+    return own and callable(getattr(target, name, None))
+
+
 class FunctionClient:
     """A function, a method of an object, or a class of which each scene gets an object."""
 
@@ -76,7 +83,9 @@ class FunctionClient:
     def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
         self._class = target if isinstance(target, type) else None
         self._surroundings = surroundings
-        name = next((one for one in _METHODS if callable(getattr(target, one, None))), "")
+        name = next((one for one in _METHODS if _is_method(target, one)), "")
+        if not name and not inspect.isroutine(target):
+            raise BadOption(f"{where}: cannot be called; give a function, or one of {', '.join(_METHODS)} as a method")
         if self._class is not None:
             self._made_with = Parameters.of(target, f"{where}()")
             self.function: Callable[..., Any] = getattr(target, name)

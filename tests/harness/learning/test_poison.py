@@ -267,6 +267,12 @@ def test_a_gate_whose_event_log_is_of_another_training_is_no_gate(tmp_path: Path
     assert (code, "The event log has calls of 1 sample, and none of them is lost." in output) == (0, True)
 
 
+def test_a_dump_is_not_an_event_log(tmp_path: Path) -> None:
+    dump = write(tmp_path / "1.jsonl", GROUP)
+    code, output = poison(dump, "--events", dump, "--fail-above", "0.9")
+    assert (code, "no call of a tool in it; give the tool's event log, not a dump" in output) == (2, True)
+
+
 def test_the_order_of_event_logs_does_not_matter(tmp_path: Path) -> None:
     """The lost call began first, but its line may come last: it is written when the call ends, or stands in a file
     that is read later."""

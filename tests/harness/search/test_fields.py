@@ -19,8 +19,9 @@ from sfusion.harness.search.hunt.generate import generate, named
 from sfusion.harness.search.shrink.reductions import REDUCTIONS
 from sfusion_tools.sandbox.config import SandboxToolConfig
 
+pytestmark = pytest.mark.xdist_group("fields")  # one process draws the cases for all
 Field = tuple[type[BaseModel], str]
-CASES = 2000
+CASES = 600
 TRIED = 8
 WORDS = {"kind", "shape", "numbers", "cell"}
 """Parts of how a value is written (which model, which distribution), and what only sfusion sets."""

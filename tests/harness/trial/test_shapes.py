@@ -57,6 +57,7 @@ REFUSED = {
     SHAPES + "unknown_parameter": "it is not known what to pass for `flavour`",
     SHAPES + "sends_nothing": "a first call sent nothing to the address that it was given. It returned 'done'",
     SHAPES + "HalfATool": "looks like a tool of verl's, but has no calc_reward(), release()",
+    SHAPES + "NotAClient": "give a function, or one of run, run_code, execute, __call__ as a method",
     SHAPES + "NUMBER": "is a int, which cannot be called",
     SHAPES + "Runer": "did you mean 'Runner'?",
     str(CLIENTS / "absent.py:run"): "there is no such file",

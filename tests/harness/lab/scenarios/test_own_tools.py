@@ -94,11 +94,11 @@ def test_a_misleading_tool_message_and_a_scored_outage_are_found() -> None:
     assert "call c0005" in vague["infra_never_scored"].sentence
 
 
-def test_a_tool_that_works_in_threads_is_unknown_and_pointed_to_world_ray() -> None:
+def test_a_tool_that_works_in_threads_is_unknown_and_pointed_to_the_wall_clock() -> None:
     small = {"calls": 3, "concurrency": 1, "program": {"prints": "x"}}
     found = judged(with_tool("InThreads", load=small))
     assert {verdict.state for verdict in found.values()} == {"unknown", "not_applicable"}
-    assert "--world ray" in found["every_call_ends_once"].sentence
+    assert "--world wall" in found["every_call_ends_once"].sentence
 
 
 def test_our_own_class_in_a_tool_config_is_fully_observed() -> None:

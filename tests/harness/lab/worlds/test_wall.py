@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import requests
 
-from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, run_one
-from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
+from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_one
+from sfusion.harness.lab.scenarios import Scenario, parse_scenarios, scenario_files
 from sfusion.harness.lab.worlds.fast_clock import fast_clock
 from sfusion.harness.trial.shapes.as_tool import tools_of
 from sfusion_tools.base_tool import BaseTool
@@ -95,6 +95,12 @@ def test_what_the_world_cannot_do_is_left_out_with_a_reason() -> None:
     foreign = scenario.changed(tools=[{"class_name": "x.Y"}], events=[{"at": "1s", "kill": "worker-2"}])
     assert foreign.not_for("wall") == "a thread of another tool cannot be killed; world ray kills processes"
     assert scenario.changed(worlds=["ray"]).not_for("wall") == "not for world wall: its file does not list sim"
+
+
+def test_a_hundred_bundled_scenarios_play_a_synchronous_function() -> None:
+    tools, _ = tools_of(f"{ROOT / 'tests/harness/trial/clients/threaded.py'}:run")
+    tasks = adapt_tasks(read_tasks(scenario_files([]), "wall"), tools=tools)
+    assert len({task.scenario.scenario for task in tasks if task.scenario.not_for("wall") is None}) >= 100
 
 
 def test_every_wait_of_a_fast_clock_is_short_and_every_clock_sees_it() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -137,57 +135,6 @@ async def test_no_finding_if_long_output_arrives_complete() -> None:
         result = await examined(sandbox.url, checks=only(*START, "long output"))
         assert ids(result) == set()
         assert result.measured["output_bytes"] == 1_000_000
-
-
-class Unconfined(Changed):
-    """Runs programs as the real server does: all in one place, and what they leave behind stays."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(self._run)
-        self._directory = directory
-
-    def _run(self, request: RunCode) -> RunCodeAnswer:
-        code = request.code.replace("/tmp/", f"{self._directory}/")
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        result = CommandResult("Finished", 0.1, done.returncode, done.stdout, done.stderr)
-        return RunCodeAnswer("Success" if done.returncode == 0 else "Failed", "", None, result)
-
-
-async def test_what_calls_leave_behind_is_found_and_removed(tmp_path: Path) -> None:
-    async with FakeSandbox(executor=Unconfined(tmp_path)) as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "leaks"))
-    assert ids(result) == {"leaks"}
-    assert severity(result, "leaks") == "hurts"
-    assert "finds a file in /tmp and a running process" in seen(result, "leaks")
-    assert os.listdir(tmp_path) == []
-
-
-async def test_nothing_leaks_between_calls_of_the_fake() -> None:
-    async with FakeSandbox(executor="python") as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "leaks"))
-    assert (ids(result), result.measured["leaks"]) == (set(), [])
-
-
-async def test_leaks_are_not_examined_where_programs_are_not_run() -> None:
-    async with scripted() as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "leaks"))
-    assert [name for name, _ in result.not_examined] == ["leaks"]
-
-
-async def test_output_that_is_not_utf8_is_a_note() -> None:
-    async with FakeSandbox(executor="python") as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "non-UTF-8 output"))
-        assert ids(result) == {"not-utf8"}
-        assert severity(result, "not-utf8") == "note"
-        assert "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 2" in seen(result, "not-utf8")
-
-
-async def test_a_response_body_that_is_not_utf8_hurts() -> None:
-    spoils = {"code": "doctor-not-utf8", "what": {"output": "not_utf8"}}
-    async with scripted(faults=[spoils]) as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "non-UTF-8 output"))
-        assert severity(result, "not-utf8") == "hurts"
-        assert "bad_response" in seen(result, "not-utf8")
 
 
 @pytest.fixture

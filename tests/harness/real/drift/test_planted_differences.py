@@ -166,7 +166,7 @@ def test_a_missing_runtime_is_not_comparable(report: DriftReport) -> None:
 
 
 def test_findings_are_sorted_by_grade(report: DriftReport) -> None:
-    grades = [finding.grade for finding in report.open]
+    grades = [finding.grade for finding in report.ranked]
     assert grades == sorted(grades, key=["breaking", "visible", "cosmetic"].index)
     assert set(grades) == {"breaking", "visible", "cosmetic"}
     assert report.breaking

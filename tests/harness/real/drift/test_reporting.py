@@ -9,7 +9,7 @@ import pytest
 
 from sfusion.harness.real.drift.command import probe_progress
 from sfusion.harness.real.drift.judging import DriftReport, ServerAnswers, compare_answers
-from sfusion.harness.real.drift.reporting import _code, as_json, as_markdown, print_report
+from sfusion.harness.real.drift.reporting import as_json, print_report
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 
@@ -65,20 +65,6 @@ def test_long_tables_are_cut_with_a_note() -> None:
     print_report(report(250), out)
     assert "... and 50 more; --json FILE has all of them" in out.getvalue()
     assert len(json.loads(as_json(report(250)))["differences"]) == 250
-
-
-def test_markdown_keeps_server_texts_inside_their_cell() -> None:
-    text = as_markdown(report())
-    (row,) = [line for line in text.splitlines() if line.startswith("| breaking")]
-    assert row.replace("\\|", "").count("|") == 6
-    assert "\n# heading" not in text
-
-
-@pytest.mark.parametrize(
-    ("text", "code"), [("a", "`a`"), ("a`b", "`` a`b ``"), ("a``b`", "``` a``b` ```"), ("a|b", "`a\\|b`")]
-)
-def test_code_in_markdown_has_as_many_ticks_as_it_needs(text: str, code: str) -> None:
-    assert _code(text) == code
 
 
 def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,3 +93,7 @@ class HalfATool:
 
 
 NUMBER = 7
+
+
+class NotAClient:
+    """Has nothing to call."""
