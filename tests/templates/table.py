@@ -19,7 +19,7 @@ _MARK = re.compile(
     r"<[|｜][^<>\s'\"{}]{1,40}>|<[^<>\s'\"{}/]{1,40}[|｜]>|</?s>|<sep>|<escape>|<seed:[a-z]+>|<SPECIAL_\d+>"
     r"|<(?:start|end)_[a-z_]+>|\[/?[A-Z_]{3,}\]|\[e~\[|\]~b\]|</longcat_s>"
 )
-HEAD = ("model", "tool turns", "parallel calls", "user turn after tools", "thinking", "format")
+HEAD = ("model", "same tokens", "thinking", "format")
 TOOLS = [
     {
         "type": "function",
@@ -54,8 +54,9 @@ def row(name: str, tokenizer: HfTokenizer) -> tuple[str, ...]:
 
     form = format_for(template=tokenizer.chat_template, model=name)
     single = verdict((1,))
-    parallel = verdict((2,)) if single != "no" else "no"
-    return name, single, parallel, verdict((1, 0)), _thinking(tokenizer), form.name if form else "–"
+    turns = {"parallel calls": verdict((2,)) if single != "no" else "no", "user turn after tools": verdict((1, 0))}
+    exceptions = [f"{turn}: {found}" for turn, found in turns.items() if found != single]
+    return name, "; ".join([single, *exceptions]), _thinking(tokenizer), form.name if form else "–"
 
 
 def _thinking(tokenizer: HfTokenizer) -> str:
