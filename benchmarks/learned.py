@@ -101,7 +101,7 @@ def trained(part: TrainingPart, seed: int, share: float, attempts: int = 1, *, s
 def shares(seeds: int) -> Iterator[Row]:
     """P(tool) at the end by the share of calls that are lost, and P(several calls) at 10 %."""
     columns = (0.1, 0.3, 0.4, 0.6, 0.8)
-    yield ["handling", *(f"{share:.0%} of calls lost".replace("%", " %") for share in columns), "two calls, 10 %"]
+    yield ["handling", *(f"{share:.0%} lost".replace("%", " %") for share in columns), "two calls, 10 % lost"]
     for name, (handling, attempts, seen) in HANDLINGS.items():
         part = TrainingPart.model_validate({"lost": handling})
         ends = {
@@ -113,7 +113,7 @@ def shares(seeds: int) -> Iterator[Row]:
 
 def divisors(seeds: int) -> Iterator[Row]:
     """P(tool) with the loss divided by all samples or by those in it: at the end, and around an outage of two steps."""
-    yield ["handling", "loss divided by", "60 % of calls lost", "80 % of calls lost", "before an outage", "after it"]
+    yield ["handling", "loss divided by", "60 % lost", "80 % lost", "before an outage", "after it"]
     for name in ("loss mask only", "out of loss and baseline"):
         for by in ("all", "kept"):
             part = TrainingPart.model_validate({"lost": HANDLINGS[name][0], "divide_by": by})
@@ -171,7 +171,8 @@ def table(rows: Iterator[Row]) -> str:
     """Return it as Markdown."""
     head = next(rows)
     listed = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(row)} |\n" for row in listed)
+    made = "".join(f"| {' | '.join(row)} |\n" for row in listed)
+    return re.sub(r"\[(\S+) to (\S+)\]", r"(\1–\2)", made)  # shorter than in a sentence
 
 
 def replaced(page: str, heading: str, made: str) -> str:

@@ -349,7 +349,7 @@ def table() -> str:
                 name for name in gaps if name in (level, *modes) or (level, name in MODES) == ("accident-proof", False)
             ]
             where = "" if level in lacking or set(modes) <= set(lacking) else f" in {', '.join(lacking)}"
-            cells.append(f"**no**{where}: {gaps[lacking[0]]}" if lacking else "yes")
+            cells.append(f"**no**{where}: {gaps[lacking[0]]}" if lacking else "✓")
         rows.append(f"| {sentence} | {' | '.join(cells)} | `{program.stem}` |")
     return "\n".join(rows)
 

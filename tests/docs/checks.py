@@ -187,7 +187,6 @@ def _yaml(block: Block, folder: Path) -> str:
     from sfusion.fakes.faults import parse_rules
     from sfusion.harness.lab.scenarios import parse_scenarios
     from sfusion.harness.lab.scenarios.model import Scenario
-    from sfusion.harness.real.drift.judging import read_acceptances
     from sfusion.harness.real.probes.suite import read_probes
     from sfusion_tools.formats.declared import read_formats
     from sfusion_tools.tool_registry import initialize_tools_from_config
@@ -203,8 +202,6 @@ def _yaml(block: Block, folder: Path) -> str:
                 initialize_tools_from_config(_saved(block, folder))
             case {"probes": list()}:
                 read_probes([_saved(block, folder)])
-            case [{"probe": _}, *_]:
-                read_acceptances(_saved(block, folder))
             case {"jobs": dict(jobs), **workflow}:
                 return _workflow(jobs, workflow)
             case {"repos": list(repos)}:

@@ -25,7 +25,7 @@ from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import Task, run_one, write_run
 from sfusion.harness.lab.runs.directory import read_run
 from sfusion.harness.lab.scenarios import parse_scenarios, read_scenarios
-from sfusion.harness.real.drift.judging import read_acceptances, recorded_answers
+from sfusion.harness.real.drift.judging import recorded_answers
 from sfusion.harness.real.probes.cassette import read_recording
 from sfusion.harness.real.probes.suite import bundled_probes, read_probes
 from sfusion.harness.rollouts.viewer import open_dump
@@ -47,7 +47,6 @@ RULES = '- {name: a, code: "x+", first: 3, what: {status: 503, body: "{}"}}\n- {
 TOOLS = "tools: [{class_name: a.B, config: {rate_limit: 3}, tool_schema: {type: function, function: {name: f}}}]\n"
 SCRIPT = 'turns: [hello, {tool_result: "a.*b", say: hi, calls: [{name: f, arguments: {x: 1}}]}]\notherwise: bye\n'
 PROBES = "about: Ten letters.\nprobes: [{id: a, about: A probe of the server., request: {path: /x, json: {}}}]\n"
-ACCEPTED = "- {probe: memory/*, place: body.status, reason: a known difference}\n"
 RECORD = {
     "group": "results",
     "id": "exit-3",
@@ -109,7 +108,6 @@ READERS: dict[str, tuple[Callable[[], str | bytes], Callable[[Path], Any]]] = {
     "script.yaml": (lambda: SCRIPT, ScriptedPolicy.load),
     "script.json": (lambda: json.dumps(["hello", {"turn": 1, "say": "hi"}]), ScriptedPolicy.load),
     "probes.yaml": (lambda: PROBES, lambda path: read_probes([path])),
-    "accepted.yaml": (lambda: ACCEPTED, read_acceptances),
     "cassette.jsonl": (lambda: RECORDING, Cassette.load),
     "recording.jsonl": (
         lambda: RECORDING,

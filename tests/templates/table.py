@@ -50,7 +50,7 @@ def row(name: str, tokenizer: HfTokenizer) -> tuple[str, ...]:
 
     def verdict(rounds: tuple[int, ...]) -> str:
         found = difference(tokenizer, TOOLS, rounds)
-        return "yes" if found is None else {"refused": "no", "replies": "differs", "earlier": "earlier"}[found.kind]
+        return "✓" if found is None else {"refused": "no", "replies": "differs", "earlier": "earlier"}[found.kind]
 
     form = format_for(template=tokenizer.chat_template, model=name)
     single = verdict((1,))

@@ -30,7 +30,7 @@ def test_the_table_tells_apart_what_a_template_may_do(tmp_path: Path) -> None:
     thinks = chatml("qwen25", "tool", prompt="<|im_start|>assistant\n<think>\n")
     first = MODELS["Hermes-2-Pro"].replace("for c in m.tool_calls", "for c in m.tool_calls[:1]")
     found = list(rows({"none": none, "thinks": thinks, "first": first}))[2:]
-    assert [line.split(" | ")[1] for line in found] == ["no", "earlier", "yes; parallel calls: differs"]
+    assert [line.split(" | ")[1] for line in found] == ["no", "earlier", "✓; parallel calls: differs"]
 
 
 def test_tools_receive_the_code_that_the_model_wrote() -> None:
