@@ -110,8 +110,8 @@ class ChatStream(AnswerStream):
     kind = "chat.completion.chunk"
     _view: ChatView
 
-    def __init__(self, view: ChatView, incremental: bool = False) -> None:
-        super().__init__(view, incremental)
+    def __init__(self, view: ChatView) -> None:
+        super().__init__(view)
         self._choices: dict[int, _Choice] = {}
         self._finished: dict[int, JsonObject] = {}
 
@@ -128,7 +128,7 @@ class ChatStream(AnswerStream):
             self._choices[index] = self._begin()
             yield self._plain(index, {"reasoning_content": None, "role": "assistant", "content": ""})
         choice = self._choices[index]
-        delta = output["text"] if self._incremental else output["text"][choice.shown :]
+        delta = output["text"][choice.shown :]
         choice.shown += len(delta)
         yield from self._delta(index, choice, delta, finish)
 
@@ -165,9 +165,9 @@ class ChatStream(AnswerStream):
     def _logprobs(self, choice: _Choice, meta: JsonObject) -> JsonObject | None:
         if not self._view.request.logprobs:
             return None
-        since = 0 if self._incremental else choice.logprobs_shown
+        since = choice.logprobs_shown
         known = meta["output_token_logprobs_length"]
-        if known <= choice.logprobs_shown:
+        if known <= since:
             return None
         choice.logprobs_shown = known
         return chat_logprobs(meta, since)

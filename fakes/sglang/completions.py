@@ -117,9 +117,8 @@ class AnswerStream:
 
     kind: ClassVar[str]
 
-    def __init__(self, view: AnswerView, incremental: bool) -> None:
+    def __init__(self, view: AnswerView) -> None:
         self._view = view
-        self._incremental = incremental
         self._metas: dict[int, JsonObject] = {}
         """The last meta information of each choice."""
         options = view.request.stream_options
@@ -221,8 +220,8 @@ class CompletionStream(AnswerStream):
     kind = "text_completion"
     _view: CompletionView
 
-    def __init__(self, view: CompletionView, incremental: bool = False) -> None:
-        super().__init__(view, incremental)
+    def __init__(self, view: CompletionView) -> None:
+        super().__init__(view)
         self._shown: dict[int, int] = {}
         self._tokens: dict[int, int] = {}
 
@@ -234,7 +233,7 @@ class CompletionStream(AnswerStream):
             raise StreamAborted(finish)
         first = index not in self._metas
         self._metas[index] = meta
-        shown, tokens = (0, 0) if self._incremental else (self._shown.get(index, 0), self._tokens.get(index, 0))
+        shown, tokens = self._shown.get(index, 0), self._tokens.get(index, 0)
         delta = output["text"][shown:]
         self._shown[index] = len(output["text"])
         choice: JsonObject = {

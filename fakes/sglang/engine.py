@@ -44,7 +44,6 @@ class FakeSGLang:
         max_running: int | None = None,
         max_queued: int | None = None,
         stream_interval: int = 4,
-        incremental_streaming: bool = False,
         weight_version: str = "default",
         label_tool_calls: bool = False,
         faults: Iterable[Rule] = (),
@@ -61,7 +60,6 @@ class FakeSGLang:
         self.latency = latency or Latency()
         self.max_queued = max_queued
         self.stream_interval = stream_interval
-        self.incremental_streaming = incremental_streaming
         self.weight_version = weight_version
         self.label_tool_calls = label_tool_calls
         self.seed = seed
@@ -245,10 +243,9 @@ class FakeSGLang:
             items = self._streamed if stream else self._whole
             async for upto, done in items(run, generation, factor):
                 took = asyncio.get_running_loop().time() - started
-                since = upto - 1 if stream and self.incremental_streaming and upto else 0
                 if progress is not None:
                     progress.shares[0] = done.share(upto)
-                yield self._output(request, done, upto, since, took if upto == len(done.steps) else None)
+                yield self._output(request, done, upto, took if upto == len(done.steps) else None)
         except Exception:
             state.failed += 1
             raise
@@ -310,7 +307,7 @@ class FakeSGLang:
         return Generation(steps, finish, prompt_tokens, cached, reply.error, reply.error_after)
 
     def _output(
-        self, request: GenerationRequest, generation: Generation, upto: int, since: int, latency: float | None
+        self, request: GenerationRequest, generation: Generation, upto: int, latency: float | None
     ) -> JsonObject:
         state = self._state
         if latency is not None:
@@ -328,7 +325,6 @@ class FakeSGLang:
             tokenizer=self.tokenizer,
             weight_version=self.weight_version,
             latency=latency,
-            since=since,
         )
 
     async def _streamed(

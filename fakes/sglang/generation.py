@@ -134,13 +134,10 @@ def output(
     tokenizer: Tokenizer,
     weight_version: str,
     latency: float | None,
-    since: int = 0,
 ) -> JsonObject:
-    """Return the output object after ``done`` steps, with the finish reason if that was the last step."""
+    """Return the output object after ``upto`` steps, with the finish reason if that was the last step."""
     done = generation.steps[:upto]
-    shown = done[since:]
     ids = [number for step in done for number in step.ids]
-    new_ids = [number for step in shown for number in step.ids]
     meta: JsonObject = {
         "id": request.rid,
         "finish_reason": None if latency is None else generation.finish.body(),
@@ -149,15 +146,14 @@ def output(
         "num_retractions": 0,
     }
     if request.logprobs.wanted:
-        before = len(ids) - len(new_ids)
-        meta |= _logprobs(request, [s for step in shown for s in _pairs(step)], before, seed, tokenizer)
+        meta |= _logprobs(request, [s for step in done for s in _pairs(step)], seed, tokenizer)
         meta["output_token_logprobs_length"] = len(ids)
     meta["reasoning_tokens"] = 0
     meta["completion_tokens"] = len(ids)
     meta["cached_tokens"] = generation.cached_tokens
     if latency is not None:
         meta["e2e_latency"] = latency
-    body: JsonObject = {"text": "".join(step.text for step in shown), "output_ids": new_ids, "meta_info": meta}
+    body: JsonObject = {"text": "".join(step.text for step in done), "output_ids": ids, "meta_info": meta}
     if request.return_prompt_ids:
         body["prompt_token_ids"] = list(request.ids)
     if request.index is not None:
@@ -171,7 +167,7 @@ def _pairs(step: Step) -> list[tuple[int, float | None]]:
 
 
 def _logprobs(
-    request: GenerationRequest, tokens: list[tuple[int, float | None]], before: int, seed: int, tokenizer: Tokenizer
+    request: GenerationRequest, tokens: list[tuple[int, float | None]], seed: int, tokenizer: Tokenizer
 ) -> JsonObject:
     want, keys = request.logprobs, request.keys
 
@@ -202,17 +198,17 @@ def _logprobs(
             triple(None if at == 0 else chance_logprob(seed, *keys, "input", at), number) for at, number in inputs
         ],
         "output_token_logprobs": [
-            triple(chance_logprob(seed, *keys, before + at) if known is None else known, number)
+            triple(chance_logprob(seed, *keys, at) if known is None else known, number)
             for at, (number, known) in enumerate(tokens)
         ],
     }
     if want.top > 0:
         known = zip(inputs, body["input_token_logprobs"], strict=True)
         body["input_top_logprobs"] = [None if at == 0 else row(own, "input", at) for (at, _), own in known]
-        body["output_top_logprobs"] = [row(own, before + at) for at, own in enumerate(body["output_token_logprobs"])]
+        body["output_top_logprobs"] = [row(own, at) for at, own in enumerate(body["output_token_logprobs"])]
     if want.token_ids:
         body["input_token_ids_logprobs"] = [None if at == 0 else named(-at) for at, _ in inputs]
-        body["output_token_ids_logprobs"] = [named(before + at) for at in range(len(tokens))]
+        body["output_token_ids_logprobs"] = [*map(named, range(len(tokens)))]
     return body
 
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from pydantic import Field
 
-from sfusion.fakes.errors import BadValue, EngineRefused
+from sfusion.fakes.errors import BadValue, EngineRefused, FakeSGLangError
 from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallPiece, call_parser
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
@@ -177,7 +177,7 @@ class Handlers:
             "pp_size": 1,
             "dp_size": 1,
             "stream_interval": engine.stream_interval,
-            "incremental_streaming_output": engine.incremental_streaming,
+            "incremental_streaming_output": False,
             "random_seed": engine.seed,
             "served_model_name": model.name,
             "weight_version": engine.weight_version,
@@ -262,8 +262,8 @@ class Handlers:
             return Answer.json(native_error(str(error)), status=400)
         except EngineRefused:
             raise
-        except Exception:
-            logger.exception("generation failed; the client hears no more than a 500, as from the real server")
+        except Exception as error:  # a policy may raise anything
+            _log(error)
             return Answer.text("Internal Server Error", status=500)
         return Answer.json(output)
 
@@ -277,6 +277,9 @@ class Handlers:
             yield native_error_event(str(error))
         except EngineRefused as error:
             yield native_error_event(str(error), error.status)
+        except Exception as error:
+            _log(error)
+            return  # the real server closes the connection here, without [DONE]
         yield DONE
 
     async def chat(self, request: Request) -> Answer:
@@ -293,7 +296,7 @@ class Handlers:
         except (ValueError, TemplateError) as error:
             return error_answer(str(error), "BadRequest")
         if body.stream:
-            return await self._streamed(call, ChatStream(view, self._engine.incremental_streaming))
+            return await self._streamed(call, ChatStream(view))
         return await self._whole(call, lambda outputs: chat_body(view, outputs))
 
     def _view(self, body: ChatCompletionRequest, as_array: bool) -> ChatView:
@@ -329,7 +332,7 @@ class Handlers:
             return error_answer(str(error))
         view = CompletionView(body, int(time.time()), self._model.report_cache, self._engine.tokenizer)
         if body.stream:
-            return await self._streamed(call, CompletionStream(view, self._engine.incremental_streaming))
+            return await self._streamed(call, CompletionStream(view))
         return await self._whole(call, lambda outputs: completion_body(view, outputs))
 
     async def _whole(self, call: GenerateCall, body: Callable[[list[JsonObject]], JsonObject]) -> Answer:
@@ -379,11 +382,18 @@ class Handlers:
             if not stream.begun:
                 raise
             yield error_event(str(error))
-        except Exception:
+        except Exception as error:
             if not stream.begun:
                 raise
+            _log(error)
             return  # the real server closes the connection here, without [DONE]
         yield DONE
+
+
+def _log(error: Exception) -> None:
+    """Log what is not an error of the engine: a bug of a policy, or of the fake."""
+    if not isinstance(error, FakeSGLangError):
+        logger.error("generation failed; the client hears no more of it than from the real server", exc_info=error)
 
 
 def _failure(error: Exception) -> Answer:
@@ -391,6 +401,7 @@ def _failure(error: Exception) -> Answer:
         raise error
     if isinstance(error, ValueError):
         return error_answer(str(error))
+    _log(error)
     return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
 
 

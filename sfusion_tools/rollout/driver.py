@@ -79,7 +79,7 @@ class RolloutDriver:
         except asyncio.CancelledError:
             request.stop(EndCause.CANCELLED, "the request was cancelled")
             raise
-        except Exception as error:
+        except Exception as error:  # of a tool, an interaction or a parser: one request fails, and the batch goes on
             why = f"{type(error).__name__}: {error}"
             if request.state.is_final:
                 request.failure = why  # the trajectory is complete: only the rewards of its tools are missing
@@ -104,7 +104,7 @@ class RolloutDriver:
         try:
             await tools.create()
             await self._start_interaction(request)
-        except Exception as error:
+        except Exception as error:  # whatever a user's tool raises
             request.fail(EndCause.TOOL_CREATION, f"{type(error).__name__}: {error}")
 
     async def _start_interaction(self, request: AsyncRolloutRequest) -> None:
@@ -140,7 +140,7 @@ class RolloutDriver:
         try:
             answer = await self._engine.async_generate(input_ids=request.input_ids, sampling_params=params, **named)
             generated = read_answer(answer, request.processing_class)
-        except Exception as error:
+        except Exception as error:  # whatever an engine raises
             request.fail(EndCause.ENGINE, f"{type(error).__name__}: {error}")
             return
         request.metrics.retokenised_turns += int(generated.retokenised)

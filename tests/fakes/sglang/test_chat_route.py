@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
+import aiohttp
 import pytest
 
-from sfusion.fakes.sglang import Ask, FakeSGLang, FakeSGLangServer, Reply, ScriptedPolicy, ScriptedTurn, ToolCall
+from sfusion.fakes.sglang import Ask, FakeSGLang, FakeSGLangServer, Reply, ScriptedPolicy, ScriptedTurn, Step, ToolCall
 from tests.fakes.sglang.client import CODE_TOOL, HI, SEARCH_TOOL, chat, post
 
 CALL = ToolCall("code_interpreter", {"code": "print('é' + \"\\n\")"})
@@ -302,13 +304,8 @@ async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continue
         assert answer.json["choices"][0]["message"]["content"] == "and so on"
 
 
-@pytest.mark.parametrize("incremental", [False, True])
-async def test_incremental_engine_output_gives_the_same_answer(incremental: bool) -> None:
-    engine = FakeSGLang(
-        ScriptedPolicy([ScriptedTurn(say="Let me see. ☃", calls=(CALL,))]),
-        stream_interval=3,
-        incremental_streaming=incremental,
-    )
+async def test_a_stream_has_content_calls_and_log_probabilities_once() -> None:
+    engine = FakeSGLang(ScriptedPolicy([ScriptedTurn(say="Let me see. ☃", calls=(CALL,))]), stream_interval=3)
     async with FakeSGLangServer(engine) as server:
         events = (await chat(server.url, tools=[CODE_TOOL], stream=True, logprobs=True)).events
     answer = streamed(events)
@@ -316,3 +313,24 @@ async def test_incremental_engine_output_gives_the_same_answer(incremental: bool
     assert json.loads(answer["calls"][0]["arguments"]) == dict(CALL.arguments)
     rows = [row for e in events for c in e["choices"] if c["logprobs"] for row in c["logprobs"]["content"]]
     assert rows[-1]["token"] == "<|im_end|>"
+
+
+class Broken:
+    """A policy with a bug, before or after the first step."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def reply(self, ask: Ask) -> Reply:
+        steps = (Step("a", (97,)), Step("b", (98,)))
+        return Reply(steps=steps, error=KeyError("a bug of the policy"), error_after=self.after)
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_bug_of_a_policy_is_logged(path: str, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async with FakeSGLangServer(FakeSGLang(Broken(after=1))) as server:
+        body = {"messages": HI, "prompt": "hi", "text": "hi", "stream": stream}
+        with suppress(aiohttp.ClientPayloadError):  # of a stream that has begun
+            await post(server.url, path, body)
+    assert "a bug of the policy" in caplog.text

@@ -153,16 +153,6 @@ async def test_stream_is_cumulative_and_finishes_last() -> None:
     assert whole["output_ids"] == items[-1]["output_ids"]
 
 
-async def test_incremental_stream_gives_deltas() -> None:
-    stream = await engine("Hello", stream_interval=2, incremental_streaming=True).async_generate(
-        "Hi", stream=True, return_logprob=True
-    )
-    items = [item async for item in stream]
-    assert "".join(item["text"] for item in items) == "Hello"
-    assert [number for item in items for number in item["output_ids"]] == [*b"Hello", EOS]
-    assert sum(len(item["meta_info"]["output_token_logprobs"]) for item in items) == 6
-
-
 async def test_a_batched_stream_has_an_index() -> None:
     stream = await FakeSGLang(Echo()).async_generate(["a", "b"], stream=True)
     texts: dict[int, str] = {}

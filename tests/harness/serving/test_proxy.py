@@ -162,5 +162,5 @@ def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str)
 
 def test_help_explains_rules_phases_and_admin() -> None:
     output = CliRunner().invoke(app, ["proxy", "--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).stdout
-    for words in ("--faults flaky.yaml", "`before` strikes instead of forwarding", "PUT /__sfusion/faults"):
+    for words in ("--faults flaky.yaml", "`before` forwarding", "PUT /__sfusion/faults"):
         assert words in output

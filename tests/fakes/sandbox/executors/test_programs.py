@@ -168,6 +168,7 @@ async def test_many_programs_run_concurrently(executor: PythonExecutor) -> None:
 
 async def test_running_out_of_descriptors_is_a_temporary_sandbox_error(executor: PythonExecutor) -> None:
     assert (await run(executor, "true", "bash")).status == "Success"
+    await asyncio.gather(*map(asyncio.wrap_future, list(executor._removals)))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     open_now = len(os.listdir("/dev/fd"))
     for spare in range(2, 9):
@@ -177,6 +178,7 @@ async def test_running_out_of_descriptors_is_a_temporary_sandbox_error(executor:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert answer.status == "Success" or "Too many open files" in answer.message
+    await asyncio.gather(*map(asyncio.wrap_future, list(executor._removals)))  # they open directories
     assert len(os.listdir("/dev/fd")) <= open_now
     assert (await run(executor, "true", "bash")).status == "Success"
 

@@ -108,7 +108,7 @@ ENTRIES = (
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     host=st.sampled_from(HOSTS),
     entries=st.lists(st.sampled_from(ENTRIES), max_size=3),
