@@ -1,4 +1,4 @@
-"""A program cannot reach the server that runs it, or any other server on this machine or beyond.
+"""A program cannot reach the server that runs it, or any other server, over the network.
 
 Not promised: root-without-namespaces, user-without-namespaces (programs use the machine's network;
 --require-token refuses these modes).
