@@ -7,12 +7,14 @@ Example: sfusion view dumps/
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sfusion.harness.commandline.declaring import command, option
+from sfusion.harness.errors import BadOption
 from sfusion.harness.rollouts.viewer import open_dump
 from sfusion_tools.errors import MissingExtra
 
@@ -35,4 +37,7 @@ def view(
         if (missing.name or "").partition(".")[0] != "textual":
             raise
         raise MissingExtra("sfusion view", "view", missing) from missing
-    ViewerApp(open_dump(path), path, sample).run()
+    dump = open_dump(path)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise BadOption("sfusion view needs a terminal; `sfusion look` summarises a dump without one")
+    ViewerApp(dump, path, sample).run()
