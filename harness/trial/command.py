@@ -85,9 +85,9 @@ def judge(options: JudgeOptions) -> int:
         scenes=options.keyword,
         baseline=None if options.update else options.baseline,
     )
-    typer.echo(printable(result.table(), keep="\n"), file=text_stream(options.json))
     write_reports(result, html=options.html, junit=options.junit, summary=options.summary)
     write_json(options.json, result.as_dict())
+    typer.echo(printable(result.table(), keep="\n"), file=text_stream(options.json))
     if options.update and options.baseline is not None:
         write_baseline(options.baseline, result)
         return 0

@@ -177,7 +177,7 @@ async def test_the_fake_answers_without_the_private_names_of_aiohttps_server(mon
     from sfusion.fakes.wire import connection
 
     _Without(monkeypatch, connection, "_messages", "_request_factory")
-    async with FakeSandbox() as sandbox:
+    async with FakeSandbox(executor="scripted") as sandbox:
         client = SandboxClient(sandbox.url)
         results = [await client.run(Program("print(1)")) for _ in range(2)]
     assert [result.attempts[-1].status for result in results] == [200, 200]

@@ -67,10 +67,10 @@ def train(options: TrainOptions) -> int:
         if errors := errors_of(runs):
             raise HarnessError(errors[0])
         found = Trained(part, runs)
-        shown.tell(found, task.name)
         if options.html is not None:
             write_file(options.html, render_train(found, task.name, " ".join(task.scenario.about.split())))
         write_json(options.json, as_data(found, task))
+        shown.tell(found, task.name)
         if options.dump is not None:
             count = dump_training(task.scenario, options.dump)
             shown.print(f"{counted(count, 'sample')} of seed {task.scenario.seed} in {options.dump}")

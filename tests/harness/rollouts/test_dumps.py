@@ -13,6 +13,7 @@ import pytest
 from sfusion.fakes.faults import parse_rules
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sglang import Ask, FakeSGLang, Gsm8kSolver, Reply, ScriptedPolicy, problems
+from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion.harness.rollouts import (
     RolloutCounts,
     RolloutPlan,
@@ -96,17 +97,15 @@ async def test_scripted_answers_are_found_in_one_step_per_call(tmp_path: Path, m
     assert (counts.outcomes, len(steps)) == ({"ok": 20}, 20)
 
 
-async def test_sandbox_failures_are_recorded_in_the_requests_file(tmp_path: Path) -> None:
-    rules = parse_rules("- {name: down, what: {status: 500}}")
-    counts = await run_rollouts(
-        RolloutPlan(
-            tmp_path,
-            problems=2,
-            executor="scripted",
-            faults=tuple(rules),
-            limits=RolloutLimits(max_assistant_turns=2),
-        )
+def test_sandbox_failures_are_recorded_in_the_requests_file(tmp_path: Path) -> None:
+    plan = RolloutPlan(
+        tmp_path,
+        problems=2,
+        executor="scripted",
+        faults=tuple(parse_rules("- {name: down, what: {status: 500}}")),
+        limits=RolloutLimits(max_assistant_turns=2),
     )
+    counts = run_virtually(run_rollouts(plan))
     requests = lines(tmp_path / "requests" / "1.jsonl")
     assert [record["infrastructure_failures"] for record in requests] == [1, 1]
     assert [record["outcomes"] for record in requests] == [{"sandbox_error": 1}] * 2
