@@ -29,10 +29,12 @@ async def main(options: dict[str, bool | None], env: dict[str, str]) -> None:
         bounds=BOUNDS if options.get("control_groups", True) else WITHOUT_CGROUP, env=env, **options
     )
     try:
-        found = await executor.confinement()
-        print(json.dumps([found.level, str(found)]), flush=True)
+        held = await executor.confinement()
+        print(json.dumps([held.level, str(held)]), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(await answer(executor, *json.loads(line))), flush=True)
+            found = await answer(executor, *json.loads(line))
+            await executor.settle()
+            print(json.dumps(found), flush=True)
     finally:
         await executor.aclose()
 

@@ -32,7 +32,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,8 +63,6 @@ GROUP = "sfusion-attacks"
 """The control groups in which the server of an ordinary user may make its own."""
 NAME = f"attack-{os.getpid()}"
 KILLED = -9
-REMOVED_WITHIN = 30.0
-"""Seconds to remove the directories of a request, which its answer does not wait for."""
 SHARED_NAME = f"sfusion-attack-{os.getpid()}-"
 """How the names of files begin that attacks make in shared memory."""
 SHARED_KEY = 0x5F00_0000 + 2 * os.getpid()
@@ -154,14 +151,8 @@ class Target:
     def close(self) -> None:
         self._server.communicate()
 
-    def _requests(self) -> list[str]:
-        return [path.name for room in self.rooms.iterdir() for path in room.glob("run-*")]
-
     def state(self) -> dict[str, Any]:
-        """Return all that an attack might have changed, once the server had time to remove what it removes."""
-        end = time.monotonic() + REMOVED_WITHIN
-        while self._requests() and time.monotonic() < end:
-            time.sleep(0.01)
+        """Return all that an attack might have changed."""
         paths = [self.rooms, *self.rooms.iterdir(), self.outside, *self.outside.rglob("*")]
         limits = Path(f"/proc/{self._server.pid}/limits").read_text()
         return {
@@ -171,7 +162,7 @@ class Target:
             "scheduler": os.sched_getscheduler(self._server.pid),
             "shared memory": _left_in_shared_memory(),
             "segments": _segments() & {SHARED_KEY, SHARED_KEY + 1},
-            "requests": self._requests(),
+            "requests": [path.name for room in self.rooms.iterdir() for path in room.glob("run-*")],
             "processes": _processes(),
         }
 

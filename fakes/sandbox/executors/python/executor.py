@@ -164,6 +164,10 @@ class PythonExecutor:
         """An error with paths as programs know them, and none of the server's own."""
         return re.sub(rf"{re.escape(self._base)}(/run-[^/']*)?", "", str(error)) if self._base else str(error)
 
+    async def settle(self) -> None:
+        """Wait until the directories of answered requests are removed."""
+        await asyncio.gather(*map(asyncio.wrap_future, list(self._removals)))
+
     async def aclose(self) -> None:
         """Stop all running programs."""
         if self._runner is not None:
@@ -171,7 +175,7 @@ class PythonExecutor:
         if self._spawner is not None:
             await self._spawner.aclose()
         self._spawner = self._runner = self._confinement = None
-        await asyncio.gather(*map(asyncio.wrap_future, list(self._removals)))
+        await self.settle()
         if self._base is not None and self._lock is not None:
             await asyncio.to_thread(remove_tree, self._base)
             os.close(self._lock)
