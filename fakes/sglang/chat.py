@@ -6,8 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.fakes.sglang.answers import StreamAborted, event, is_error
 from sfusion.fakes.sglang.calls import CallParser, CallPiece, CallStream, Extract
+from sfusion.fakes.sglang.completions import (
+    AnswerStream,
+    AnswerView,
+    StreamAborted,
+    chat_logprobs,
+    event,
+    is_error,
+    meta_usage,
+    whole_body,
+)
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Harmony, HarmonyStream, Reasoning, ReasoningStream
 from sfusion.fakes.sglang.schema import ChatCompletionRequest
@@ -17,12 +26,8 @@ CallId = Callable[[CallPiece, int], str]
 
 
 @dataclass(frozen=True)
-class ChatView:
-    """The options of one request that shape its answer."""
-
+class ChatView(AnswerView):
     request: ChatCompletionRequest
-    created: int
-    report_cache: bool
     call_id: CallId
     parser: CallParser | None = None
     reasoning: Reasoning | Harmony | None = None
@@ -34,57 +39,7 @@ class ChatView:
 
 
 def chat_body(view: ChatView, outputs: Sequence[JsonObject]) -> JsonObject:
-    """The answer to a request that does not stream."""
-    metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
-    return {
-        "id": metas[0]["id"],
-        "object": "chat.completion",
-        "created": view.created,
-        "model": view.request.model,
-        "choices": [_choice(view, index, output) for index, output in enumerate(outputs)],
-        "usage": _total_usage(view, metas),
-        "metadata": {"weight_version": metas[0]["weight_version"]},
-    }
-
-
-def _usage(prompt: int, completion: int, cached: int | None = None, reasoning: int = 0) -> JsonObject:
-    """Token counts; cached tokens only if they are reported and not zero."""
-    return {
-        "prompt_tokens": prompt,
-        "total_tokens": prompt + completion,
-        "completion_tokens": completion,
-        "prompt_tokens_details": {"cached_tokens": cached} if cached else None,
-        "reasoning_tokens": reasoning,
-    }
-
-
-def _total_usage(view: ChatView, metas: Mapping[int, JsonObject]) -> JsonObject:
-    """Token counts of all choices; a prompt with several samples is counted once."""
-    firsts = [meta for index, meta in metas.items() if index % view.request.n == 0]
-    return _usage(
-        sum(meta["prompt_tokens"] for meta in firsts),
-        sum(meta["completion_tokens"] for meta in metas.values()),
-        sum(meta["cached_tokens"] for meta in firsts) if view.report_cache else None,
-        sum(meta["reasoning_tokens"] for meta in metas.values()),
-    )
-
-
-def _meta_usage(meta: JsonObject) -> JsonObject:
-    """Token counts of one choice so far."""
-    return _usage(meta["prompt_tokens"], meta["completion_tokens"], None, meta["reasoning_tokens"])
-
-
-def _logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
-    tops = meta.get("output_top_logprobs") or []
-    rows = []
-    for at, (logprob, _, text) in enumerate(meta["output_token_logprobs"][since:], start=since):
-        top = [{"token": t, "bytes": _bytes(t), "logprob": p} for p, _, t in tops[at]] if tops else []
-        rows.append({"token": text, "bytes": _bytes(text), "logprob": logprob, "top_logprobs": top})
-    return {"content": rows}
-
-
-def _bytes(text: str) -> list[int]:
-    return list(text.encode("utf-8", "surrogatepass"))
+    return whole_body(view, "chat.completion", outputs, [_choice(view, *numbered) for numbered in enumerate(outputs)])
 
 
 def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
@@ -109,7 +64,7 @@ def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
             "reasoning_content": thought or None,
             "tool_calls": calls,
         },
-        "logprobs": _logprobs(meta) if view.request.logprobs else None,
+        "logprobs": chat_logprobs(meta) if view.request.logprobs else None,
         "finish_reason": reason,
         "matched_stop": matched,
     }
@@ -149,23 +104,16 @@ class _Choice:
     extract: Extract = field(default_factory=Extract)
 
 
-class ChatStream:
+class ChatStream(AnswerStream):
     """Turns the engine's stream into the events of the chat route."""
 
+    kind = "chat.completion.chunk"
+    _view: ChatView
+
     def __init__(self, view: ChatView) -> None:
-        self._view = view
-        self._metas: dict[int, JsonObject] = {}
-        """The last meta information of each choice."""
-        options = view.request.stream_options
-        self._include_usage = bool(options and options.include_usage)
-        self._continuous = bool(options and options.continuous_usage_stats)
+        super().__init__(view)
         self._choices: dict[int, _Choice] = {}
         self._finished: dict[int, JsonObject] = {}
-
-    @property
-    def begun(self) -> bool:
-        """True once anything was sent to the client."""
-        return bool(self._metas)
 
     def feed(self, output: JsonObject) -> Iterator[bytes]:
         """Yield the events of one step of the engine; raises StreamAborted for an abort with an error status."""
@@ -222,7 +170,7 @@ class ChatStream:
         if known <= since:
             return None
         choice.logprobs_shown = known
-        return _logprobs(meta, since)
+        return chat_logprobs(meta, since)
 
     def _extracted(self, index: int, choice: _Choice, extract: Extract) -> Iterator[bytes]:
         choice.extract.problems += extract.problems
@@ -240,27 +188,18 @@ class ChatStream:
             more = {"finish_reason": reason, "matched_stop": finish.get("matched")} | _refused_calls(choice.extract)
             yield self._plain(index, {"reasoning_content": None}, None, **more)
         if self._include_usage:
-            yield event(self._chunk([]) | {"usage": _total_usage(self._view, dict(sorted(self._metas.items())))})
-
-    def _chunk(self, choices: list[JsonObject]) -> JsonObject:
-        return {
-            "id": next(iter(self._metas.values()))["id"],
-            "object": "chat.completion.chunk",
-            "created": self._view.created,
-            "model": self._view.request.model,
-            "choices": choices,
-        }
+            yield event(self._chunk([]) | {"usage": self._total_usage()})
 
     def _plain(self, index: int, delta: JsonObject, logprobs: JsonObject | None = None, **more: Any) -> bytes:
         """An event in which most null values are left out."""
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None, "matched_stop": None}
         body = self._chunk([choice | more])
         if self._continuous and not more and "role" not in delta:
-            body["usage"] = _meta_usage(self._metas[index])
+            body["usage"] = meta_usage(self._metas[index])
         return event(body)
 
     def _full(self, index: int, delta: JsonObject) -> bytes:
         """An event with tool calls, which has every key."""
         whole = {"role": None, "content": None, "reasoning_content": None, "tool_calls": None} | delta
         entry = {"index": index, "delta": whole, "logprobs": None, "finish_reason": None, "matched_stop": None}
-        return event(self._chunk([entry]) | {"usage": _meta_usage(self._metas[index]) if self._continuous else None})
+        return event(self._chunk([entry]) | {"usage": meta_usage(self._metas[index]) if self._continuous else None})

@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.fakes.errors import BadValue
 from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.requests import GenerateCall
-from sfusion.fakes.sglang.schema import ChatCompletionRequest, ToolChoice
+from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest, ToolChoice
 from sfusion_tools.tokenizers import Tokenizer
 
 _SAMPLING = (
@@ -18,7 +18,7 @@ _SAMPLING = (
     *("stop_token_ids", "stop_regex", "regex", "ebnf", "n", "no_stop_trim", "ignore_eos"),
     *("logit_bias", "custom_params"),
 )
-"""The sampling parameters that are passed on as they are."""
+"""The sampling parameters that both OpenAI routes pass on as they are."""
 _TYPE_ALIASES = {"int": "integer", "varchar": "string", "enum": "string"}
 
 
@@ -116,9 +116,10 @@ def chat_call(
     if ids is None:
         ids = tokenizer.apply_chat_template(messages, _offered(request, tools), add_generation_prompt=True)
         ids += tokenizer.encode(prefix, allow_special=False)
+    most = request.max_completion_tokens or request.max_tokens
     return GenerateCall(
         input_ids=ids,
-        sampling_params=_sampling(request, request.skip_special_tokens and not tools),
+        sampling_params=_sampling(request, most, request.skip_special_tokens and not tools),
         return_logprob=request.logprobs,
         top_logprobs_num=request.top_logprobs or 0,
         return_text_in_logprobs=True,
@@ -160,9 +161,11 @@ def _check_arguments(message: Mapping[str, Any]) -> None:
             raise BadValue("Assistant tool call function.arguments must be a JSON object.")
 
 
-def _sampling(request: ChatCompletionRequest, skip_special_tokens: bool) -> dict[str, Any]:
+def _sampling(
+    request: ChatCompletionRequest | CompletionRequest, max_tokens: int | None, skip_special_tokens: bool
+) -> dict[str, Any]:
     given: dict[str, Any] = {
-        "max_new_tokens": request.max_completion_tokens or request.max_tokens,
+        "max_new_tokens": max_tokens,
         "min_new_tokens": request.min_tokens,
         "stop": request.stop,
         "skip_special_tokens": skip_special_tokens,
@@ -172,7 +175,7 @@ def _sampling(request: ChatCompletionRequest, skip_special_tokens: bool) -> dict
     return given | {name: value for name in _SAMPLING if (value := getattr(request, name)) is not None}
 
 
-def _json_schema(request: ChatCompletionRequest) -> dict[str, str]:
+def _json_schema(request: ChatCompletionRequest | CompletionRequest) -> dict[str, str]:
     """Return the schema of the answer as a sampling parameter; a structural tag is accepted and ignored."""
     shape = request.response_format
     if shape is None or shape.type not in ("json_object", "json_schema"):
@@ -181,3 +184,24 @@ def _json_schema(request: ChatCompletionRequest) -> dict[str, str]:
         return {"json_schema": '{"type": "object"}'}
     schema = getattr(shape.json_schema, "schema_", None)
     return {} if schema is None else {"json_schema": json.dumps(schema)}
+
+
+def completion_call(request: CompletionRequest) -> GenerateCall:
+    """Translate a completions request into a call of the engine."""
+    prompt = request.prompt
+    if not prompt or (isinstance(prompt, list) and not any(prompt)):
+        raise BadValue("Prompt cannot be empty")
+    is_text = isinstance(prompt, str) or isinstance(prompt[0], str)
+    sampling = _sampling(request, request.max_tokens, request.skip_special_tokens)
+    return GenerateCall(
+        text=prompt if is_text else None,  # type: ignore[arg-type] # checked by is_text above
+        input_ids=None if is_text else prompt,  # type: ignore[arg-type] # likewise
+        sampling_params={"json_schema": request.json_schema} | sampling,
+        return_logprob=request.logprobs is not None,
+        top_logprobs_num=request.logprobs or 0,
+        logprob_start_len=0 if request.echo and request.logprobs else -1,
+        return_text_in_logprobs=True,
+        stream=request.stream,
+        rid=request.rid,
+        return_prompt_token_ids=request.return_token_ids,
+    )

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from sfusion.fakes.errors import EngineRefused
-from sfusion.fakes.sglang.answers import error_answer
+from sfusion.fakes.sglang.completions import error_answer
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
 from sfusion.fakes.sglang.schema import Tool
@@ -25,9 +25,8 @@ _UPDATES = ("from_disk", "from_tensor", "from_distributed", "from_ipc")
 _GROUPS = ("init_weights_update_group", "destroy_weights_update_group")
 _ABSENT = (
     *("/classify", "/encode", "/v1/classify", "/v1/embeddings", "/v1/rerank", "/v1/score"),
-    *("/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
-    *("/open_session", "/close_session", "/load_lora_adapter", "/unload_lora_adapter"),
-    *("/get_weights_by_name", "/weights_checker", "/start_profile"),
+    *("/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/open_session", "/close_session"),
+    *("/load_lora_adapter", "/unload_lora_adapter", "/get_weights_by_name", "/weights_checker", "/start_profile"),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -13,10 +13,16 @@ from urllib.parse import parse_qs
 from pydantic import Field
 
 from sfusion.fakes.errors import BadValue, EngineRefused, FakeSGLangError
-from sfusion.fakes.sglang.answers import (
+from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallPiece, call_parser
+from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
+from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
+from sfusion.fakes.sglang.completions import (
     DONE,
     EVENT_STREAM,
+    CompletionStream,
+    CompletionView,
     StreamAborted,
+    completion_body,
     error_answer,
     error_event,
     event,
@@ -24,9 +30,6 @@ from sfusion.fakes.sglang.answers import (
     native_error,
     native_error_event,
 )
-from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallPiece, call_parser
-from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
-from sfusion.fakes.sglang.chat_rules import chat_call, must_call, refusal
 from sfusion.fakes.sglang.dialects import dialect_of, is_written_as_array, shown_name
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.generation import StreamProgress
@@ -38,6 +41,7 @@ from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.schema import (
     AbortReq,
     ChatCompletionRequest,
+    CompletionRequest,
     ContinueGenerationReqInput,
     GenerateReqInput,
     ParseFunctionCallReq,
@@ -92,6 +96,7 @@ class Handlers:
             "/get_server_info": {"GET": self.server_info},
             "/generate": {"POST": self.generate, "PUT": self.generate},
             "/v1/chat/completions": {"POST": self.chat},
+            "/v1/completions": {"POST": self.completions},
             "/abort_request": {"POST": self.abort},
             "/flush_cache": {"GET": self.flush, "POST": self.flush},
             "/pause_generation": {"POST": self.pause},
@@ -292,11 +297,7 @@ class Handlers:
             return error_answer(str(error), "BadRequest")
         if body.stream:
             return await self._streamed(call, ChatStream(view))
-        try:
-            output = await self._output(call)
-        except Exception as error:
-            return _failure(error)
-        return Answer.json(chat_body(view, output if isinstance(output, list) else [output]))
+        return await self._whole(call, lambda outputs: chat_body(view, outputs))
 
     def _view(self, body: ChatCompletionRequest, as_array: bool) -> ChatView:
         model = self._model
@@ -323,6 +324,24 @@ class Handlers:
             report_cache=model.report_cache,
         )
 
+    async def completions(self, request: Request) -> Answer:
+        body = read_json_body(CompletionRequest, request)
+        try:
+            call = completion_call(body)
+        except ValueError as error:
+            return error_answer(str(error))
+        view = CompletionView(body, int(time.time()), self._model.report_cache, self._engine.tokenizer)
+        if body.stream:
+            return await self._streamed(call, CompletionStream(view))
+        return await self._whole(call, lambda outputs: completion_body(view, outputs))
+
+    async def _whole(self, call: GenerateCall, body: Callable[[list[JsonObject]], JsonObject]) -> Answer:
+        try:
+            output = await self._output(call)
+        except Exception as error:
+            return _failure(error)
+        return Answer.json(body(output if isinstance(output, list) else [output]))
+
     async def _output(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
         """Generate; an abort with an error status is raised."""
         output = await self._engine.generate(call)
@@ -334,7 +353,7 @@ class Handlers:
                 raise EngineRefused(finish["message"], finish["status_code"])
         return output
 
-    async def _streamed(self, call: GenerateCall, stream: ChatStream) -> Answer:
+    async def _streamed(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> Answer:
         """Wait for the first events, so that an invalid request is answered with an error status."""
         progress = StreamProgress()
         events = self._events(call, stream, progress)
@@ -345,7 +364,7 @@ class Handlers:
         return Answer(stream=_after(first, events), content_type=EVENT_STREAM, share=lambda: progress.sent)
 
     async def _events(
-        self, call: GenerateCall, stream: ChatStream, progress: StreamProgress
+        self, call: GenerateCall, stream: ChatStream | CompletionStream, progress: StreamProgress
     ) -> AsyncGenerator[bytes, None]:
         try:
             async with aclosing(self._engine.stream(call, progress)) as outputs:

@@ -276,6 +276,56 @@ class ChatCompletionRequest(BaseModel):
         return values
 
 
+class CompletionRequest(BaseModel):
+    """The body of ``/v1/completions``."""
+
+    model: str = "default"
+    prompt: list[int] | list[list[int]] | str | list[str]
+    best_of: int | None = None
+    echo: bool = False
+    frequency_penalty: float = 0.0
+    logit_bias: dict[str, float] | None = None
+    logprobs: int | None = None
+    max_tokens: int = 16
+    n: int = 1
+    presence_penalty: float = 0.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    suffix: str | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    user: str | None = None
+    return_hidden_states: bool | Literal["last"] = False
+    return_token_ids: bool = False
+    top_k: int = -1
+    min_p: float = 0.0
+    min_tokens: int = 0
+    json_schema: str | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    repetition_penalty: float = 1.0
+    stop_token_ids: list[int] | None = None
+    stop_regex: str | list[str] | None = None
+    no_stop_trim: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    lora_path: list[str | None] | str | None = None
+    session_params: dict[str, Any] | None = None
+    response_format: ResponseFormat | LegacyStructuralTagResponseFormat | None = None
+    custom_params: dict[str, Any] | None = None
+    rid: list[str] | str | None = None
+    priority: int | None = None
+
+    @field_validator("max_tokens")
+    @classmethod
+    def validate_max_tokens_positive(cls, value: int) -> int:
+        if value <= 0:
+            raise ValueError("max_tokens must be positive")
+        return value
+
+
 @dataclass(config=ConfigDict(extra="ignore"))
 class GenerateReqInput:
     """The body of ``/generate``."""

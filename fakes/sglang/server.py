@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from sfusion.fakes.errors import EngineRefused, UnsafeBindError
 from sfusion.fakes.faults import Rule
-from sfusion.fakes.sglang.answers import error_answer
+from sfusion.fakes.sglang.completions import error_answer
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.faults import engine_rules, split
 from sfusion.fakes.sglang.policies import Gsm8kSolver
@@ -37,7 +37,7 @@ from sfusion_tools.hosts import is_loopback
 
 T = TypeVar("T")
 
-_WORK = frozenset({"/generate", "/v1/chat/completions"})
+_WORK = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
 _PINGS = frozenset({"/health", "/health_generate"})
 _RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]+)"')
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sfusion.fakes.errors import FakeSGLangError
-from sfusion.fakes.sglang.answers import error_answer
+from sfusion.fakes.sglang.completions import error_answer
 from sfusion.fakes.wire import Answer, Request
 from sfusion.fakes.wire.app import is_json, json_invalid
 

@@ -110,6 +110,9 @@ class SandboxToolConfig(BaseModel):
     ray_metrics: bool = Field(
         True, description="pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)"
     )
+    tracing: bool = Field(
+        False, description="make OpenTelemetry spans of calls, waits for permits and attempts (extra `otel`)"
+    )
     headers: dict[str, str] = Field(
         default_factory=dict, description="HTTP headers sent with each request, never logged"
     )

@@ -52,7 +52,9 @@ TOOL_KEYS: dict[str, Drawn | NotHunted] = {
     **dict.fromkeys(("default_language", "languages"), NotHunted("programs name their language")),
     **dict.fromkeys(("limiter_name", "limiter_share", "rate_limit_mismatch"), NotHunted("a case has one tool")),
     **dict.fromkeys(("type", "num_workers"), NotHunted("without effect")),
-    **dict.fromkeys(("event_log", "ray_metrics", "trust_proxy_env"), NotHunted("outside of a run in virtual time")),
+    **dict.fromkeys(
+        ("event_log", "ray_metrics", "tracing", "trust_proxy_env"), NotHunted("outside of a run in virtual time")
+    ),
     "guard": NotHunted("what must hold of a call is not known while a guard refuses calls"),
 }
 """How a hunt draws each key of our own tool's config, which itself knows nothing of hunts."""

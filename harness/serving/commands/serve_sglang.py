@@ -1,6 +1,6 @@
 """``sfusion serve sglang``: serve a fake sglang without a GPU.
 
-It answers /generate, /v1/chat/completions and others.
+It answers /generate, /v1/chat/completions, /v1/completions and others.
 
 Example: sfusion serve sglang --policy misbehaving:0.3 --format hermes
 """

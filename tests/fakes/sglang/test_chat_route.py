@@ -326,11 +326,11 @@ class Broken:
         return Reply(steps=steps, error=KeyError("a bug of the policy"), error_after=self.after)
 
 
-@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions", "/v1/completions"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_bug_of_a_policy_is_logged(path: str, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     async with FakeSGLangServer(FakeSGLang(Broken(after=1))) as server:
-        body = {"messages": HI, "text": "hi", "stream": stream}
+        body = {"messages": HI, "prompt": "hi", "text": "hi", "stream": stream}
         with suppress(aiohttp.ClientPayloadError):  # of a stream that has begun
             await post(server.url, path, body)
     assert "a bug of the policy" in caplog.text

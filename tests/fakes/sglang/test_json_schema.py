@@ -65,6 +65,10 @@ async def test_every_route_is_bound_by_a_schema() -> None:
     async with FakeSGLangServer(ScriptedPolicy([], otherwise="no JSON")) as server:
         texts = [
             (await chat(server.url, response_format=FORMAT, tools=[CODE_TOOL], tool_choice="required")).json,
+            (await post(server.url, "/v1/completions", {"prompt": "x", "json_schema": schema, "max_tokens": 99})).json,
+            (
+                await post(server.url, "/v1/completions", {"prompt": "x", "response_format": FORMAT, "max_tokens": 99})
+            ).json,
             (await post(server.url, "/generate", {"text": "x", "sampling_params": {"json_schema": schema}})).json,
             (await chat(server.url, response_format={"type": "json_object"})).json,
             (await chat(server.url, response_format={"type": "text"})).json,
@@ -74,10 +78,15 @@ async def test_every_route_is_bound_by_a_schema() -> None:
             for schema in ('{"type": 1}', {"type": "object"})
         ]
     assert texts[0]["choices"][0]["message"]["tool_calls"] is None
-    for text in (texts[0]["choices"][0]["message"]["content"], texts[1]["text"]):
+    said = [
+        texts[0]["choices"][0]["message"]["content"],
+        *(texts[n]["choices"][0]["text"] for n in (1, 2)),
+        texts[3]["text"],
+    ]
+    for text in said:
         Solution.model_validate_json(text)
-    assert texts[2]["choices"][0]["message"]["content"] == "{}"
-    assert texts[3]["choices"][0]["message"]["content"] == "no JSON"
+    assert texts[4]["choices"][0]["message"]["content"] == "{}"
+    assert texts[5]["choices"][0]["message"]["content"] == "no JSON"
     for answer in broken:
         assert (answer.status, "Failed to compile json_schema grammar" in answer.text) == (400, True)
 

@@ -39,7 +39,7 @@ async def test_the_routes_of_trainers_answer_what_a_client_needs() -> None:
 
 async def test_a_route_that_the_fake_does_not_have_is_named_with_501() -> None:
     async with FakeSGLangServer(ScriptedPolicy([], otherwise="hi")) as server:
-        for path in ("/classify", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"):
+        for path in ("/classify", "/v1/responses", "/v1/messages", "/v1/embeddings"):
             answer = await post(server.url, path, {})
             assert (answer.status, path in answer.json["message"]) == (501, True)
 

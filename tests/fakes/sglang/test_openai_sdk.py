@@ -124,9 +124,13 @@ async def test_async_client_solves_a_problem_over_several_turns(url: str, stream
     assert messages[-1]["content"].endswith(f"#### {OTHER.ground_truth}")
 
 
-def test_models_are_listed(url: str) -> None:
+def test_completions_and_models_work(url: str) -> None:
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
         assert [model.id for model in client.models.list()] == ["fake-model"]
+        answer = client.completions.create(model="m", prompt="What?", max_tokens=5)
+        assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("<thin", "length")
+        with client.completions.create(model="m", prompt="What?", max_tokens=5, stream=True) as chunks:
+            assert "".join(chunk.choices[0].text for chunk in chunks) == "<thin"
 
 
 def test_refusals_raise_the_errors_of_the_client(url: str) -> None:

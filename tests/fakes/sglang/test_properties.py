@@ -150,12 +150,12 @@ FIELDS = st.sampled_from(
         "temperature",
     ]
 )
-GOOD = {"messages": [{"role": "user", "content": "hi"}], "text": "hi"}
+GOOD = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "text": "hi"}
 
 
 @settings(max_examples=250)
 @given(
-    path=st.sampled_from(["/v1/chat/completions", "/generate", "/abort_request"]),
+    path=st.sampled_from(["/v1/chat/completions", "/v1/completions", "/generate", "/abort_request"]),
     changes=st.dictionaries(FIELDS, JSON, max_size=3),
 )
 def test_server_answers_200_or_400_to_any_body(path: str, changes: dict[str, Any]) -> None:

@@ -1,8 +1,10 @@
-"""``/generate`` and the routes around it, beyond the recordings."""
+"""The completions route and ``/generate`` beyond the recordings."""
 
 from __future__ import annotations
 
 import json
+
+import pytest
 
 from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy, ScriptedTurn
 from tests.fakes.sglang.client import get, post
@@ -10,6 +12,62 @@ from tests.fakes.sglang.client import get, post
 
 def saying(text: str = "Hello") -> FakeSGLangServer:
     return FakeSGLangServer(ScriptedPolicy([ScriptedTurn(say=text)]))
+
+
+async def test_a_completion_has_text_finish_reason_and_usage() -> None:
+    async with saying() as server:
+        body = (await post(server.url, "/v1/completions", {"model": "m", "prompt": "Hi", "max_tokens": 3})).json
+    assert list(body) == ["id", "object", "created", "model", "choices", "usage", "metadata"]
+    assert body["object"] == "text_completion"
+    assert body["choices"] == [
+        {"index": 0, "text": "Hel", "logprobs": None, "finish_reason": "length", "matched_stop": None}
+    ]
+    assert body["usage"]["total_tokens"] == 5
+
+
+async def test_several_prompts_samples_and_echo_are_choices_in_order() -> None:
+    async with saying() as server:
+        asked = {"prompt": ["a", "b"], "n": 2, "echo": True}
+        body = (await post(server.url, "/v1/completions", asked)).json
+        by_ids = (await post(server.url, "/v1/completions", {"prompt": [72, 105], "echo": True})).json
+    assert [choice["text"] for choice in body["choices"]] == ["aHello", "aHello", "bHello", "bHello"]
+    assert body["usage"]["prompt_tokens"] == 2
+    assert by_ids["choices"][0]["text"] == "HiHello"
+
+
+async def test_streamed_completions_add_up_to_the_whole() -> None:
+    async with saying() as server:
+        asked = {"prompt": "Hi", "stream": True, "logprobs": 1, "stream_options": {"include_usage": True}}
+        events = (await post(server.url, "/v1/completions", asked)).events
+    assert "".join(choice["text"] for event in events for choice in event["choices"]) == "Hello"
+    tokens = [t for event in events for choice in event["choices"] for t in choice["logprobs"]["tokens"]]
+    assert tokens == ["H", "e", "l", "l", "o", "<|im_end|>"]
+    assert events[-2]["choices"][0]["finish_reason"] == "stop"
+    assert events[-1]["usage"] == {
+        "prompt_tokens": 2,
+        "total_tokens": 8,
+        "completion_tokens": 6,
+        "reasoning_tokens": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "type", "why"),
+    [
+        ({"prompt": ""}, "BadRequestError", "Prompt cannot be empty"),
+        ({"prompt": ["", ""]}, "BadRequestError", "Prompt cannot be empty"),
+        ({"prompt": "x", "max_tokens": 0}, "Bad Request", "max_tokens must be positive"),
+        ({}, "Bad Request", "Field required"),
+        ({"prompt": "x" * 40000}, "BadRequestError", "is longer than the model's context length"),
+    ],
+)
+async def test_a_refused_completion_gets_the_flat_error_of_sglang(body: dict[str, object], type: str, why: str) -> None:
+    async with saying() as server:
+        for stream in (False, True):
+            response = await post(server.url, "/v1/completions", body | {"stream": stream})
+            assert response.status == 400
+            assert response.json["type"] == type
+            assert why in response.json["message"]
 
 
 async def test_generate_takes_batches_put_and_logprobs() -> None:

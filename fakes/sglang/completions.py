@@ -1,0 +1,258 @@
+"""The answers of the completions route, whole and streamed, and what the answers of all routes share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from sfusion.fakes.sglang.protocol import JsonObject
+from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
+from sfusion.fakes.wire import Answer
+from sfusion.fakes.wire.message import dump_json
+from sfusion_tools.tokenizers import Tokenizer
+
+DONE = b"data: [DONE]\n\n"
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+
+
+def event(body: Any) -> bytes:
+    """One event of a stream, in compact JSON."""
+    return b"data: " + dump_json(body) + b"\n\n"
+
+
+def flat_error(message: str, type: str = "BadRequestError", code: int = 400) -> JsonObject:
+    """The error object of the OpenAI routes."""
+    return {"object": "error", "message": message, "type": type, "param": None, "code": code}
+
+
+def error_answer(message: str, type: str = "BadRequestError", code: int = 400) -> Answer:
+    return Answer.json(flat_error(message, type, code), status=code)
+
+
+def error_event(message: str, type: str = "BadRequestError", code: int = 400) -> bytes:
+    """An error inside a stream; sglang writes this one event with spaces."""
+    return f"data: {json.dumps({'error': flat_error(message, type, code)}, ensure_ascii=False)}\n\n".encode()
+
+
+def native_error(message: str) -> JsonObject:
+    return {"error": {"message": message}}
+
+
+def native_error_event(message: str, code: int = 400) -> bytes:
+    """An error inside a stream of ``/generate``."""
+    retryable = code >= 500
+    kind = "server_error" if retryable else "invalid_request_error"
+    return event({"error": {"message": message, "type": kind, "code": code, "retryable": retryable}})
+
+
+def usage(prompt: int, completion: int, cached: int | None = None, reasoning: int = 0) -> JsonObject:
+    """Token counts; cached tokens only if they are reported and not zero."""
+    return {
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + completion,
+        "completion_tokens": completion,
+        "prompt_tokens_details": {"cached_tokens": cached} if cached else None,
+        "reasoning_tokens": reasoning,
+    }
+
+
+def total_usage(metas: Mapping[int, JsonObject], samples: int, report_cache: bool) -> JsonObject:
+    """Token counts of all choices; a prompt with several samples is counted once."""
+    firsts = [meta for index, meta in metas.items() if index % samples == 0]
+    return usage(
+        sum(meta["prompt_tokens"] for meta in firsts),
+        sum(meta["completion_tokens"] for meta in metas.values()),
+        sum(meta["cached_tokens"] for meta in firsts) if report_cache else None,
+        sum(meta["reasoning_tokens"] for meta in metas.values()),
+    )
+
+
+def meta_usage(meta: JsonObject) -> JsonObject:
+    """Token counts of one choice so far."""
+    return usage(meta["prompt_tokens"], meta["completion_tokens"], None, meta["reasoning_tokens"])
+
+
+def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
+    """Log probabilities in the form of the chat route."""
+    tops = meta.get("output_top_logprobs") or []
+    rows = []
+    for at, (logprob, _, text) in enumerate(meta["output_token_logprobs"][since:], start=since):
+        top = [{"token": t, "bytes": _bytes(t), "logprob": p} for p, _, t in tops[at]] if tops else []
+        rows.append({"token": text, "bytes": _bytes(text), "logprob": logprob, "top_logprobs": top})
+    return {"content": rows}
+
+
+def _bytes(text: str) -> list[int]:
+    return list(text.encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True)
+class AnswerView:
+    """The options of one request that shape its answer."""
+
+    request: ChatCompletionRequest | CompletionRequest
+    created: int
+    report_cache: bool
+
+
+def whole_body(view: AnswerView, kind: str, outputs: Sequence[JsonObject], choices: list[JsonObject]) -> JsonObject:
+    """The answer of an OpenAI route that does not stream."""
+    metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
+    return {
+        "id": metas[0]["id"],
+        "object": kind,
+        "created": view.created,
+        "model": view.request.model,
+        "choices": choices,
+        "usage": total_usage(metas, view.request.n, view.report_cache),
+        "metadata": {"weight_version": metas[0]["weight_version"]},
+    }
+
+
+class AnswerStream:
+    """Turns the engine's stream into the events of an OpenAI route."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, view: AnswerView) -> None:
+        self._view = view
+        self._metas: dict[int, JsonObject] = {}
+        """The last meta information of each choice."""
+        options = view.request.stream_options
+        self._include_usage = bool(options and options.include_usage)
+        self._continuous = bool(options and options.continuous_usage_stats)
+
+    @property
+    def begun(self) -> bool:
+        """True once anything was sent to the client."""
+        return bool(self._metas)
+
+    def _total_usage(self) -> JsonObject:
+        return total_usage(dict(sorted(self._metas.items())), self._view.request.n, self._view.report_cache)
+
+    def _chunk(self, choices: list[JsonObject]) -> JsonObject:
+        return {
+            "id": next(iter(self._metas.values()))["id"],
+            "object": self.kind,
+            "created": self._view.created,
+            "model": self._view.request.model,
+            "choices": choices,
+        }
+
+
+class StreamAborted(Exception):
+    """Raised when the engine aborts a streaming request with an error status."""
+
+    def __init__(self, finish: JsonObject) -> None:
+        super().__init__(finish["message"])
+        self.finish = finish
+
+    def event(self) -> bytes:
+        """The error event for the client."""
+        status = HTTPStatus(self.finish["status_code"])
+        return error_event(self.finish["message"] or "Generation aborted.", status.name, status.value)
+
+
+def is_error(finish: JsonObject) -> bool:
+    """Return whether a finish reason is an abort with an error status."""
+    return finish["type"] == "abort" and finish.get("status_code") is not None
+
+
+@dataclass(frozen=True)
+class CompletionView(AnswerView):
+    request: CompletionRequest
+    tokenizer: Tokenizer
+
+    def echo(self, index: int) -> str:
+        """Return the prompt of a choice if the request wants it repeated."""
+        if not self.request.echo:
+            return ""
+        prompt: Any = self.request.prompt
+        if isinstance(prompt, str):
+            return prompt
+        if isinstance(prompt[0], int):
+            return self.tokenizer.decode(prompt, skip_special_tokens=True)
+        one = prompt[index // self.request.n]
+        return one if isinstance(one, str) else self.tokenizer.decode(one, skip_special_tokens=True)
+
+    def logprobs(self, meta: JsonObject, since: int, first: bool) -> JsonObject | None:
+        """Return the log probabilities since a token, including the prompt's if it is repeated."""
+        if self.request.logprobs is None:
+            return None
+        tokens = meta["output_token_logprobs"][since:]
+        tops = (meta.get("output_top_logprobs") or [])[since:]
+        if first and self.request.echo:
+            tokens = [*meta["input_token_logprobs"], *tokens]
+            tops = [*(meta.get("input_top_logprobs") or []), *tops]
+        return {
+            "text_offset": [-1] * len(tokens),  # not supported
+            "token_logprobs": [logprob for logprob, _, _ in tokens],
+            "tokens": [text for _, _, text in tokens],
+            "top_logprobs": [None if top is None else {text: logprob for logprob, _, text in top} for top in tops],
+        }
+
+
+def completion_body(view: CompletionView, outputs: Sequence[JsonObject]) -> JsonObject:
+    return whole_body(view, "text_completion", outputs, [_choice(view, *numbered) for numbered in enumerate(outputs)])
+
+
+def _choice(view: CompletionView, index: int, output: JsonObject) -> JsonObject:
+    meta = output["meta_info"]
+    finish = meta["finish_reason"]
+    choice = {
+        "index": index,
+        "text": view.echo(index) + output["text"],
+        "logprobs": view.logprobs(meta, 0, True),
+        "finish_reason": finish["type"],
+        "matched_stop": finish.get("matched"),
+    }
+    if view.request.return_token_ids:
+        choice |= {"token_ids": output["output_ids"], "prompt_token_ids": output.get("prompt_token_ids")}
+    return choice
+
+
+class CompletionStream(AnswerStream):
+    """Turns the engine's stream into the events of the completions route."""
+
+    kind = "text_completion"
+    _view: CompletionView
+
+    def __init__(self, view: CompletionView) -> None:
+        super().__init__(view)
+        self._shown: dict[int, int] = {}
+        self._tokens: dict[int, int] = {}
+
+    def feed(self, output: JsonObject) -> Iterator[bytes]:
+        """Yield the event of one step of the engine."""
+        view, index, meta = self._view, output.get("index", 0), output["meta_info"]
+        finish = meta["finish_reason"]
+        if finish is not None and is_error(finish):
+            raise StreamAborted(finish)
+        first = index not in self._metas
+        self._metas[index] = meta
+        shown, tokens = self._shown.get(index, 0), self._tokens.get(index, 0)
+        delta = output["text"][shown:]
+        self._shown[index] = len(output["text"])
+        choice: JsonObject = {
+            "index": index,
+            "text": (view.echo(index) if first else "") + delta,
+            "logprobs": view.logprobs(meta, tokens, first),
+            "finish_reason": finish["type"] if finish else None,
+            "matched_stop": finish.get("matched") if finish else None,
+        }
+        if view.request.return_token_ids:
+            choice["token_ids"] = output["output_ids"][tokens:]
+            if first:
+                choice["prompt_token_ids"] = output.get("prompt_token_ids")
+        self._tokens[index] = meta["completion_tokens"]
+        yield event(self._chunk([choice]) | {"usage": meta_usage(meta) if self._continuous else None})
+
+    def finish(self) -> Iterator[bytes]:
+        """Yield the usage event after the last step, if the request wants it; null values are left out."""
+        if not self._include_usage:
+            return
+        usage = self._total_usage()
+        yield event(self._chunk([]) | {"usage": {key: value for key, value in usage.items() if value is not None}})
