@@ -49,11 +49,12 @@ Sandboxes = Annotated[
     ),
 ]
 Schedule = Annotated[
-    str | None,
+    int | None,
     option(
         "World sim: run what is ready at the same time in another order, drawn from this seed.",
-        "SEED|priority:SEED[:CHANGES]",
+        "SEED",
         names="--schedule",
+        min=0,
     ),
 ]
 Out = Annotated[
