@@ -49,12 +49,11 @@ Sandboxes = Annotated[
     ),
 ]
 Schedule = Annotated[
-    int | None,
+    str | None,
     option(
         "World sim: run what is ready at the same time in another order, drawn from this seed.",
-        "SEED",
+        "SEED|priority:SEED[:CHANGES]",
         names="--schedule",
-        min=0,
     ),
 ]
 Out = Annotated[

@@ -21,6 +21,7 @@ from sfusion.harness.lab.journal import first_difference, is_reordered
 from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
 from sfusion.harness.lab.runs.directory import SCENARIO, edited_line
 from sfusion.harness.lab.scenarios.library import JOURNAL
+from sfusion.harness.lab.scenarios.parts import read_schedule
 from sfusion.harness.terminal import printable
 
 
@@ -31,7 +32,7 @@ def replay(
     schedule: Schedule = None,
 ) -> int:
     codes = {0}
-    other = None if schedule is None else {"random": schedule}
+    other = None if schedule is None else read_schedule(schedule)
     for folder in [one for run in runs for one in _folders(run)]:
         task, recorded, _ = read_run(folder)
         if line := edited_line(folder):

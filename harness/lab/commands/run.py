@@ -43,6 +43,7 @@ from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, r
 from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario, World
+from sfusion.harness.lab.scenarios.parts import read_schedule
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
@@ -186,7 +187,7 @@ def _tasks(
     """Return what to run, and sentences about what is left out."""
     tasks = read_tasks(scenario_files(options.paths or []), world, trust=options.trust)
     tasks, skipped = select_tasks(tasks, keyword=options.keyword, real=real, tools=given)
-    schedule = None if options.schedule is None else {"random": options.schedule}
+    schedule = None if options.schedule is None else read_schedule(options.schedule)
     tasks = adapt_tasks(tasks, seed=options.seed, tools=given, schedule=schedule)
     check_trusted(tasks)
     # Only these: any module in the folder of a stranger's file could stand in for an optional package of ours.

@@ -14,6 +14,7 @@ from sfusion.fakes.faults import KINDS, Distribution, Rule, Seconds
 from sfusion.fakes.fields import Drawn, LearnedFrom, NotHunted, NotShrunk, Reduced
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from sfusion.fakes.sandbox.protocol import Profile
+from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.scenarios.base import Data, ScenarioPart
 from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion.harness.lab.scenarios.program import ProgramPart, check_printed, draw_programs
@@ -246,11 +247,25 @@ Deviation = tuple[
 """A step and the number of the callback that ran then instead of number 0, the first of the queue."""
 
 
-class SchedulePart(ScenarioPart):
-    """Either random or deviations. Without a schedule the order is first in, first out."""
+def _draw_priority(drawing: Drawing, schedule: Data) -> int | None:
+    return None if schedule else drawing.random.choice(SEEDS)
 
-    random: Annotated[int | None, Drawn(SEEDS), NotShrunk("a seed")] = Field(
+
+def _draw_changes(drawing: Drawing, schedule: Data) -> int | None:
+    return drawing.random.randint(1, 4) if "priority" in schedule else None
+
+
+class SchedulePart(ScenarioPart):
+    """One of random, priority and deviations. Without a schedule the order is first in, first out."""
+
+    random: Annotated[int | None, Drawn(SEEDS, share=0.5), NotShrunk("a seed")] = Field(
         None, ge=0, description="seed: each step draws one of the ready callbacks"
+    )
+    priority: Annotated[int | None, Drawn(how=_draw_priority), NotShrunk("a seed")] = Field(
+        None, ge=0, description="seed: the callback of the highest priority runs; priorities are drawn"
+    )
+    changes: Annotated[int | None, Drawn(how=_draw_changes)] = Field(
+        None, ge=0, le=1000, description="with priority: how often the running one drops to the lowest (default 3)"
     )
     deviations: Annotated[list[Deviation] | None, NotHunted("spelled out by the shrinker")] = Field(
         None, description="an explicit schedule: [step, number] pairs; all other steps run the first in the queue"
@@ -258,9 +273,23 @@ class SchedulePart(ScenarioPart):
 
     @model_validator(mode="after")
     def _one_way(self) -> SchedulePart:
-        if (self.random is None) == (self.deviations is None):
-            raise ValueError("give either random or deviations")
+        given = [key for key in ("random", "priority", "deviations") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of random, priority and deviations; found {', '.join(given) or 'none'}")
+        if self.changes is not None and self.priority is None:
+            raise ValueError("`changes` belongs to `priority`")
         steps = [step for step, _ in self.deviations or ()]
         if any(later <= step for step, later in itertools.pairwise(steps)):
             raise ValueError("deviations: steps must increase")
         return self
+
+
+def read_schedule(text: str) -> dict[str, int]:
+    """Read the value of ``--schedule``: SEED, priority:SEED or priority:SEED:CHANGES; raise BadOption."""
+    found = re.fullmatch(r"([0-9]+)|priority:([0-9]+)(?::([0-9]+))?", text, re.ASCII)
+    if found is None:
+        raise BadOption(f"--schedule {text}: expected SEED, priority:SEED or priority:SEED:CHANGES")
+    random, priority, changes = found.groups()
+    if random is not None:
+        return {"random": int(random)}
+    return {"priority": int(priority)} | ({} if changes is None else {"changes": int(changes)})

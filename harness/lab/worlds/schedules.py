@@ -25,6 +25,9 @@ DRIVER = "driver"
 _PROCESS: ContextVar[str] = ContextVar("process", default=DRIVER)
 _PATIENCE = 5_000
 """Steps after which the first in the queue runs in any case: a process that polls must not stop all others."""
+_CHANGES = 3
+_FARTHEST_CHANGE = 17
+"""Changes of priority are drawn from the first 2**17 choices, early ones with a higher density."""
 
 
 @contextmanager
@@ -54,10 +57,39 @@ Schedule = Callable[[int, list[Hashable]], int]
 the number of one of them. A source is what keeps its own order: process, connection or timer."""
 
 
+class _Priority:
+    """Probabilistic concurrency testing: random priorities, and a few changes at random steps."""
+
+    def __init__(self, seed: int, changes: int) -> None:
+        generator = random.Random(f"schedule {seed}")
+        self._draw = generator.random
+        self._changes = {int(2 ** generator.uniform(0, _FARTHEST_CHANGE)) for _ in range(changes)}
+        self._priorities: dict[Hashable, float] = {}
+        self._choices = 0
+
+    def __call__(self, _: int, sources: list[Hashable]) -> int:
+        self._choices += 1
+        for source in sources:
+            if source not in self._priorities:
+                self._priorities[source] = self._draw()
+        chosen = self._highest(sources)
+        if self._choices in self._changes:
+            self._priorities[sources[chosen]] = -float(self._choices)
+            chosen = self._highest(sources)
+        if isinstance(sources[chosen], tuple):  # a timer, which fires once
+            del self._priorities[sources[chosen]]
+        return chosen
+
+    def _highest(self, sources: list[Hashable]) -> int:
+        return max(range(len(sources)), key=lambda number: self._priorities[sources[number]])
+
+
 def make_schedule(part: SchedulePart) -> Schedule:
     if part.random is not None:
         draw = random.Random(f"schedule {part.random}").random
         return lambda _, sources: int(draw() * len(sources))
+    if part.priority is not None:
+        return _Priority(part.priority, _CHANGES if part.changes is None else part.changes)
     # Deviations from first in, first out; one that is not possible is left out.
     numbers = dict(part.deviations or ())
     return lambda step, sources: number if (number := numbers.get(step, 0)) < len(sources) else 0

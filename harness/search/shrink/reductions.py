@@ -31,6 +31,7 @@ Reduction = Callable[[Data], Iterator[Data]]
 _SIMPLE = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 _FILL = re.compile(r"\{fill:([0-9]+)\}")
 _LONG_TEXT = 60
+_SEEDED = ("random", "priority")
 
 
 def smaller(number: int, least: int = 1) -> Iterator[int]:
@@ -264,13 +265,15 @@ def one_worker_struck(data: Data) -> Iterator[Data]:
 
 def is_seeded(data: Data) -> bool:
     """Is there a schedule that a seed decides?"""
-    return "random" in data.get("schedule", {})
+    return any(key in data.get("schedule", {}) for key in _SEEDED)
 
 
 def other_seeds(data: Data, count: int) -> Iterator[Data]:
     """Yield the same with other seeds of its schedule: a smaller scenario meets another order of events by chance."""
-    seed = data["schedule"]["random"]
-    yield from ({**data, "schedule": {"random": seed + more}} for more in range(1, count + 1))
+    schedule = data["schedule"]
+    for key in _SEEDED:
+        if key in schedule:
+            yield from ({**data, "schedule": {**schedule, key: schedule[key] + more}} for more in range(1, count + 1))
 
 
 _FIRST: tuple[str | Reduction, ...] = (

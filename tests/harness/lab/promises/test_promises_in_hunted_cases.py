@@ -182,7 +182,7 @@ def test_one_idle_connection_could_serve_one_request() -> None:
             "think": {"choice": [0.0, 1.019]},
             "cancel": {"share": 0.5, "after": 1.019},
         },
-        schedule={"random": 175984},
+        schedule={"priority": 175984, "changes": 4},
     )
     assert not told.startswith("broken"), told
 
@@ -200,7 +200,7 @@ def test_requests_with_the_same_code_may_arrive_in_another_order_than_their_call
         promise,
         tools={"enable_global_rate_limit": False},
         load={**LOAD, "calls": 12, "concurrency": 6, "program": {"repeated": True, "prints": "4\n"}},
-        schedule={"random": 622486},
+        schedule={"priority": 622486, "changes": 1},
     )
     assert told.startswith("held")
 
@@ -274,7 +274,7 @@ def test_a_connection_that_became_idle_after_a_request_had_begun_could_not_serve
     told = states(
         "connections_reused",
         seed=125535,
-        schedule={"random": 135522},
+        schedule={"priority": 135522, "changes": 1},
         cluster={"nodes": 1, "workers_per_node": 2, "link": {"delay": 0.053}},
         tools={"rate_limit": 3, "enable_global_rate_limit": False, "queue_timeout": 3.0},
         sandbox={"model": {"kind": "queue", "workers": 5}},
@@ -293,7 +293,7 @@ def test_results_that_were_sent_when_the_time_of_their_clients_was_up_leave_no_i
     told = states(
         "connections_reused",
         seed=198645,
-        schedule={"random": 809884},
+        schedule={"priority": 809884, "changes": 4},
         cluster={"nodes": 1, "workers_per_node": 1},
         tools={"enable_global_rate_limit": False, "call_deadline": 4.0, "compile_timeout": 1.0},
         load={

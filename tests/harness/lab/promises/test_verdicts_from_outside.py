@@ -186,17 +186,9 @@ def test_a_right_tool_may_lay_out_its_text_as_it_likes(tool: type[GoodTool], nam
     assert [one.promise for task in tasks for one in run_one(task).verdicts if one.failed] == failed
 
 
-LATE = [
-    [93, 2], [94, 2], [95, 2], [96, 2], [97, 2], [98, 2], [128, 10], [129, 11], [130, 11], [131, 11], [134, 10],
-    [135, 10], [136, 10], [137, 10], [139, 10], [140, 10], [141, 3], [142, 9], [143, 9], [146, 2], [147, 6], [148, 6],
-    [150, 4], [153, 4], [154, 4], [155, 4],
-]  # fmt: skip
-"""An order in which the dying sandbox is the last to hear of its end."""
-
-
 def test_requests_of_a_crashed_sandbox_are_over_although_it_reports_them_later() -> None:
     (task,) = read_tasks(scenario_files(["one-of-two-sandboxes-dies"]), "sim")
-    journal = sim.run(task.scenario.changed(schedule={"deviations": LATE}))
+    journal = sim.run(task.scenario.changed(schedule={"priority": 2}))
     crash = next(place for place, one in enumerate(journal.events) if one["event"] == "crash")
     after = [one["event"] for one in journal.events[crash:] if one["source"] == "server"]
     assert after.index("arrived") < after.index("unanswered")

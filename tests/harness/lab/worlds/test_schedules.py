@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios import parse_scenarios
-from sfusion.harness.lab.scenarios.parts import SchedulePart
+from sfusion.harness.lab.scenarios.parts import SchedulePart, read_schedule
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
@@ -21,7 +22,7 @@ from sfusion.harness.search.hunt.generate import named
 from tests.harness.lab.runs.test_determinism import STORMY
 from tests.reference_tool import GoodTool, tool_config
 
-SEEDED: list[dict[str, Any]] = [{"deviations": []}, *({"random": seed} for seed in range(39))]
+SEEDED = [{key: seed} for seed in range(20) for key in ("random", "priority")]
 
 
 def queue(**schedule: Any) -> ScheduledQueue:
@@ -163,7 +164,7 @@ def test_a_connection_is_made_before_bytes_arrive_in_order_before_it_is_lost() -
     assert orders(scene) == {("made|abcde|lost",) * 3}
 
 
-def test_a_process_that_polls_does_not_stop_the_others() -> None:
+def test_a_process_that_polls_does_not_stop_the_others_whatever_its_priority() -> None:
     async def scene() -> list[str]:
         done = asyncio.Event()
 
@@ -205,8 +206,8 @@ def stormy(**keys: Any) -> Journal:
     return sim.run(parse_scenarios(STORMY)[0].changed(**keys))
 
 
-def test_the_deviations_in_a_journal_are_the_whole_schedule() -> None:
-    schedule = {"random": 3}
+@pytest.mark.parametrize("schedule", [{"random": 3}, {"priority": 3, "changes": 8}], ids=str)
+def test_the_deviations_in_a_journal_are_the_whole_schedule(schedule: dict[str, int]) -> None:
     seeded, again, fifo = stormy(schedule=schedule), stormy(schedule=schedule), stormy()
     assert seeded.digest() == again.digest()
     last = seeded.events[-1]
@@ -222,7 +223,7 @@ def test_the_answer_to_the_last_call_is_recorded_however_late_the_sandbox_is(see
     data = {
         "tools": tool_config(GoodTool),
         "load": {"calls": 1, "concurrency": 1, "program": {"prints": "{fill:262144}"}},
-        "schedule": {"random": seed},
+        "schedule": {"priority": seed},
     }
     events = [event["event"] for event in sim.run(named(data)).events]
     assert "answered" in events[: events.index("ended")]
@@ -234,11 +235,21 @@ def test_without_deviations_the_order_is_first_in_first_out() -> None:
     assert impossible.events == stormy().events
 
 
+def test_what_the_command_line_calls_a_schedule() -> None:
+    assert read_schedule("7") == {"random": 7}
+    assert read_schedule("priority:7") == {"priority": 7}
+    assert read_schedule("priority:7:0") == {"priority": 7, "changes": 0}
+    for wrong in ("", "-1", "priority", "priority:", "priority:1:2:3", "random:7", "٣"):
+        with pytest.raises(BadOption, match="SEED"):
+            read_schedule(wrong)
+
+
 @pytest.mark.parametrize(
     ("schedule", "says"),
     [
-        ({}, "either random or deviations"),
-        ({"random": 1, "deviations": []}, "either random or deviations"),
+        ({}, "exactly one of"),
+        ({"random": 1, "priority": 1}, "exactly one of"),
+        ({"random": 1, "changes": 2}, "belongs to"),
         ({"deviations": [[5, 1], [5, 2]]}, "must increase"),
         ({"deviations": [[5, 0]]}, "greater than or equal to 1"),
     ],
