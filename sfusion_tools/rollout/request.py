@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from sfusion_tools.errors import IllegalTransition
 from sfusion_tools.outcome import OUTCOMES
-from sfusion_tools.rollout.by_hand import StepsByHand
 from sfusion_tools.rollout.continuation import continuation
 from sfusion_tools.rollout.limits import RolloutLimits, truncate
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
@@ -38,11 +37,6 @@ from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 _BYTES = ByteTokenizer()
 """One for all requests: what is learnt of a chat template is kept with its tokenizer."""
-_OF_VERL = (
-    "tokenization_sanity_check_mode", "use_inference_chat_template", "multi_modal_keys", "multi_modal_data",
-    "multi_modal_inputs",
-)  # fmt: skip
-"""What verl 0.6.1 passes too: there is nothing to check, because ids are kept as generated, and messages are text."""
 
 
 class Message(ComparedByContent):
@@ -105,7 +99,7 @@ def _is_lost(outcome: Any) -> bool:
     return known is not None and known.is_infrastructure
 
 
-class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
+class AsyncRolloutRequest(TokenViews, BaseModel):
     """A conversation that grows from a prompt into training data.
 
     Give the limits as ``limits``, or one by one under the names that verl uses.
@@ -154,9 +148,6 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         rest = {name: value for name, value in values.items() if name not in single}
         if rest.get("tool_schemas") is None:
             rest.pop("tool_schemas", None)
-        for name in _OF_VERL:
-            if not rest.get(name) or name == "tokenization_sanity_check_mode":
-                rest.pop(name, None)
         if single:
             if "limits" in rest:
                 raise ValueError(f"limits were given twice: as `limits` and as {', '.join(single)}")
@@ -172,10 +163,6 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         bare = apply(self.template_messages, tools, add_generation_prompt=False)
         self._rows = TokenRows(list(prompt), [0] * len(prompt), len(prompt))
         self._generation_prompt_ids = prompt[len(bare) :] if prompt[: len(bare)] == bare else []
-
-    @staticmethod
-    def new_message(role: str, content: str, **more: Any) -> Message:
-        return Message(role=role, content=content, **more)
 
     @property
     def template_messages(self) -> list[dict[str, Any]]:
@@ -318,10 +305,6 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
 
     def _end(self, cause: EndCause) -> None:
         self.state, self.ended_by = State.COMPLETED, cause
-
-    def _complete(self, cause: EndCause, finish_reason: FinishReasonTypeEnum, scores: dict[str, Any]) -> None:
-        self.finish_reason, self.reward_scores = finish_reason, scores
-        self._end(cause)
 
     def _continue(self) -> None:
         """Generate next, or end by length if no token is left; that is not an error."""
