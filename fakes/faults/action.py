@@ -12,16 +12,12 @@ from typing import Any, ClassVar, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from sfusion.fakes.faults.chance import Draw
-from sfusion_tools.outcome import Outcome
 
 Phase = Literal["connect", "before", "during", "after", "body"]
 PHASES: tuple[Phase, ...] = ("connect", "before", "during", "after", "body")
 Ending = Literal["close", "reset", "hang", "crash"]
 Ping = Literal["alive", "dead"]
 
-
-ANY_FAILURE = frozenset(one for one in Outcome if one.is_infrastructure and one is not Outcome.CANCELLED)
-"""How a call may end when its sandbox does anything at all wrong."""
 
 Wait = Awaitable[None] | None
 """What a site still has to wait for; None when the fault has acted at once."""
@@ -96,8 +92,6 @@ class Action(BaseModel):
     changes_answer: ClassVar[bool] = False
     """Has no effect in a phase in which a final fault replaces the answer."""
     sandbox_only: ClassVar[bool] = False
-    outcomes: ClassVar[frozenset[Outcome]] = ANY_FAILURE
-    """How a call that it strikes may end, beside the ends of its program."""
     passes: ClassVar[bool] = False
     """Another attempt, which it does not strike, succeeds."""
     examples: ClassVar[tuple[Any, ...]] = ()
@@ -150,10 +144,6 @@ class Action(BaseModel):
 
     # -- what a hunt may expect of the calls that it strikes --
 
-    def may_end(self) -> frozenset[Outcome]:
-        """How a call that it strikes may end, beside the ends of its program."""
-        return self.outcomes
-
     def is_harmless(self, phase: Phase) -> bool:
         """Does an attempt that it strikes succeed all the same?"""
         return False
@@ -178,11 +168,6 @@ class Action(BaseModel):
     def lasts(self) -> float | None:
         """The most seconds for which it disturbs anything, if it does nothing but that; 0 changes nothing."""
         return None
-
-    @property
-    def asked_wait(self) -> float:
-        """The seconds of Retry-After; infinite for anything that is not a number."""
-        return 0.0
 
 
 class ContentFault(Action):

@@ -14,7 +14,6 @@ from sfusion.fakes.faults.action import Action, ContentFault, FaultSite, Phase, 
 from sfusion.fakes.faults.chance import Draw
 from sfusion.fakes.faults.duration import Distribution, Seconds
 from sfusion.fakes.fields import Drawn, NotShrunk
-from sfusion_tools.outcome import Outcome
 
 _HALF = 0.5
 _STATUSES = (200, 201, 202, 204, 301, 307, 400, 401, 404, 408, 413, 422, 425, 429, 429, 500, 502, 503, 503, 504, 599)
@@ -61,10 +60,6 @@ class Status(Action):
     content_type: Annotated[str | None, Drawn(None, *_TYPES)] = None
     """The Content-Type header, if it is not the one that fits the body."""
 
-    def may_end(self) -> frozenset[Outcome]:
-        outcome = Outcome.of_status(self.status)
-        return frozenset({outcome} if outcome is not None else {Outcome.BAD_RESPONSE, Outcome.SANDBOX_ERROR})
-
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
         if self.headers or self.asked_wait >= 5:
             return False
@@ -92,7 +87,6 @@ class Delay(Action):
     phases = ("before", "connect", "during", "after", "body")
     final = False
     adds = True
-    outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT, Outcome.UNREACHABLE, Outcome.PROGRAM_TIMEOUT})
     examples = ({"delay": 0.317},)
 
     delay: Distribution
@@ -123,7 +117,6 @@ class Degrade(Action):
     phases = ("before", "during", "after")
     final = False
     adds = True
-    outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT, Outcome.PROGRAM_TIMEOUT})
 
     start: Seconds = 0.0
     """The delay at the beginning."""
@@ -147,15 +140,10 @@ class Hang(Action):
     kind = "hang"
     phases = ("before", "connect", "during", "after", "body")
     scalar = "seconds"
-    outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT, Outcome.UNREACHABLE})
     examples = ("hang",)
 
     seconds: Seconds | None = None
     """When to close the connection; never by default."""
-
-    def may_end(self) -> frozenset[Outcome]:
-        # The connection is closed after a while, perhaps amid the answer.
-        return self.outcomes if self.seconds is None else self.outcomes | {Outcome.BAD_RESPONSE}
 
     def is_transient(self, phase: Phase, first_attempts: int | None, may_have_run: bool) -> bool:
         return first_attempts == 1 and may_have_run and self.seconds is None and phase != "connect"
@@ -172,7 +160,6 @@ class Reset(Action):
 
     kind = "reset"
     phases = ("before", "connect", "during", "after", "body")
-    outcomes = frozenset({Outcome.UNREACHABLE, Outcome.BAD_RESPONSE})
     passes = True
     examples = ("reset",)
 
@@ -191,7 +178,6 @@ class Close(Action):
 
     kind = "close"
     phases = ("before", "connect", "during", "after")
-    outcomes = frozenset({Outcome.UNREACHABLE})
     passes = True
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
@@ -224,7 +210,6 @@ class Drip(Action):
     kind = "drip"
     phases = ("body",)
     final = False
-    outcomes = frozenset({Outcome.TRANSPORT_TIMEOUT})
     examples = ({"drip": {"bytes": 1, "every": 1.019}}, {"drip": {"bytes": 100, "every": 1.019}})
 
     bytes: int = Field(default=1, ge=1)
@@ -272,7 +257,6 @@ class ContentType(Action):
     kind = "content_type"
     phases = ("body",)
     final = False
-    outcomes = frozenset()
     examples = ({"content_type": "text/html"},)
 
     content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$"), Drawn(*_TYPES), _FAULT] = (
@@ -293,7 +277,6 @@ class SandboxError(ContentFault):
     kind = "sandbox_error"
     phases = ("before", "during", "after")
     scalar = "message"
-    outcomes = frozenset({Outcome.SANDBOX_ERROR})
     examples = ("sandbox_error",)
 
     message: str = "exception on running command python: [Errno 11] Resource temporarily unavailable | None"
@@ -309,7 +292,6 @@ class Timeout(ContentFault):
 
     kind = "timeout"
     phases = ("during", "before", "after")
-    outcomes = frozenset({Outcome.PROGRAM_TIMEOUT, Outcome.TRANSPORT_TIMEOUT})
 
     stdout: str = ""
     """What the program printed before it was stopped."""
@@ -336,10 +318,6 @@ class Output(ContentFault):
     """Characters kept by ``cut``, added by ``huge``."""
     stream: Literal["stdout", "stderr", "both"] = "stdout"
     """Which output to change: ``stdout``, ``stderr`` or ``both``."""
-
-    def may_end(self) -> frozenset[Outcome]:
-        unusable = self.what == "not_utf8" or (self.what == "null" and self.stream != "stderr")
-        return frozenset({Outcome.BAD_RESPONSE} if unusable else ())
 
     def is_harmless(self, phase: Phase) -> bool:
         return self.what in ("lost", "null", "cut") and self.stream == "stderr"

@@ -13,7 +13,6 @@ from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, read_upstr
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.wire import Served, ServerOptions, WorkEvents
-from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
 from sfusion.fakes.wire.served import queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 
@@ -32,7 +31,6 @@ class FaultProxy(Served):
         upstream: str,
         *,
         model: Any = None,
-        event_log: EventLogPath | None = None,
         headers: Mapping[str, str] | None = None,
         trust_env: bool = False,
         **options: Unpack[ServerOptions],
@@ -69,8 +67,6 @@ class FaultProxy(Served):
         )
         super().__init__(server)
         self._app.access = server.access
-        if event_log is not None:
-            self.server.request_log = RequestLog(event_log, lambda: self.upstream)
         self._check(forwarder)
 
     async def start(self) -> Self:

@@ -42,7 +42,6 @@ from sfusion.fakes.wire import (
     call_of,
     digest_of,
 )
-from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
 from sfusion.fakes.wire.served import queue_family, server_of
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import near
@@ -289,7 +288,6 @@ class FakeSandbox(Served):
         model: Any = None,
         scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         cassette: Cassette | str | Path | None = None,
-        event_log: EventLogPath | None = None,
         **options: Unpack[ServerOptions],
     ) -> None:
         if profile not in PROFILES:
@@ -307,8 +305,6 @@ class FakeSandbox(Served):
         )
         app = SandboxApp(self.executor, self._gate, profile=profile)
         super().__init__(server_of(self, app, rules, options, runs_code=self.executor.runs_code))
-        if event_log is not None:
-            self.server.request_log = RequestLog(event_log, lambda: self.url)
 
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening, let requests in flight finish for ``grace`` seconds, then end all programs."""

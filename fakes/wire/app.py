@@ -247,6 +247,10 @@ def is_json(content_type: str) -> bool:
 
 
 def json_invalid(error: json.JSONDecodeError) -> dict[str, Any]:
-    """The problem of a body that is not JSON, as FastAPI writes it."""
-    ctx = {"error": error.msg}
-    return {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error", "input": {}, "ctx": ctx}
+    """The problem of a body that is not JSON, as FastAPI writes it on Python 3.10 and 3.11."""
+    message, at = error.msg, error.pos
+    if message.startswith("Illegal trailing comma"):  # since 3.13; before, the bracket after the comma was the problem
+        at = len(error.doc) - len(error.doc[at + 1 :].lstrip(" \t\n\r"))
+        message = "Expecting value" if error.doc[at] == "]" else "Expecting property name enclosed in double quotes"
+    ctx = {"error": message}
+    return {"type": "json_invalid", "loc": ("body", at), "msg": "JSON decode error", "input": {}, "ctx": ctx}

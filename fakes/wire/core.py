@@ -15,7 +15,6 @@ from sfusion.fakes.wire.app import App
 from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.message import Answer
-from sfusion.fakes.wire.request_log import RequestLog
 
 
 class Parking:
@@ -88,7 +87,6 @@ class ServerCore(ABC):
         self.work_events = work_events or WorkEvents()
         self.journal = journal
         self.plan = FaultPlan(rules, seed=seed)
-        self.request_log: RequestLog | None = None
         self.expected_headers: Mapping[str, str] = {}
         """Headers that every request for work should carry; the journal names those that are missing or differ."""
         self.wedged_by: str | None = None

@@ -69,8 +69,6 @@ class Served:
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening; requests in flight get ``grace`` seconds to finish."""
         await self.server.stop(grace)
-        if self.server.request_log is not None:
-            self.server.request_log.flush()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -141,7 +141,8 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     metrics: RolloutMetrics = Field(default_factory=RolloutMetrics)
 
     _rows: TokenRows = PrivateAttr()
-    _generation_prompt_ids: list[int] = PrivateAttr()
+    _given: int = PrivateAttr()
+    """How many of the messages are the prompt."""
     _planned: list[PlannedCall] = PrivateAttr(default_factory=list)
     _consecutive_invalid: int = PrivateAttr(default=0)
 
@@ -166,12 +167,11 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     def model_post_init(self, _context: Any) -> None:
         """Tokenize the prompt."""
         self.tool_rewards = {name: [] for name in self.tool_names}
-        apply = self.processing_class.apply_chat_template
-        tools = self.tool_schemas or None
-        prompt = apply(self.template_messages, tools, add_generation_prompt=True)
-        bare = apply(self.template_messages, tools, add_generation_prompt=False)
+        self._given = len(self.messages)
+        prompt = self.processing_class.apply_chat_template(
+            self.template_messages, self.tool_schemas or None, add_generation_prompt=True
+        )
         self._rows = TokenRows(list(prompt), [0] * len(prompt), len(prompt))
-        self._generation_prompt_ids = prompt[len(bare) :] if prompt[: len(bare)] == bare else []
 
     @staticmethod
     def new_message(role: str, content: str, **more: Any) -> Message:
@@ -180,7 +180,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     @property
     def template_messages(self) -> list[dict[str, Any]]:
         """The messages as chat templates expect them."""
-        return [message.model_dump(exclude_none=True) for message in self.messages]
+        return _shown(self.messages)
 
     @property
     def tool_names(self) -> list[str]:
@@ -189,12 +189,15 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     @property
     def generation_prompt_ids(self) -> list[int]:
         """What the template puts before an assistant turn; the prompt ends with it."""
-        return list(self._generation_prompt_ids)
+        given, prompt = self.template_messages[: self._given], self.prompt_ids
+        bare = self.processing_class.apply_chat_template(given, self.tool_schemas or None)
+        return prompt[len(bare) :] if prompt[: len(bare)] == bare else []
 
     @property
     def tokens_left(self) -> int | None:
         """How many tokens the next turn may have; None for no limit."""
-        return self.limits.tokens_left(self._rows.prompt_len, self._rows.response_len)
+        rows = self._rows
+        return self.limits.tokens_left(rows.prompt_len, rows.response_len)
 
     @property
     def calls_to_execute(self) -> list[PlannedCall]:
@@ -350,19 +353,21 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         """Append tool or user messages and, if there is one, the generation prompt of the next assistant turn."""
         roles = [message.role for message in self.messages]
         turns = roles[::-1].index("assistant") + 1 if "assistant" in roles else 0
-        history = self.template_messages[: len(roles) - turns]
-        self.messages += messages
-        self._rows.append(
-            continuation(
-                self.processing_class,
-                [message.model_dump(exclude_none=True) for message in messages],
-                tools=self.tool_schemas,
-                history=history,
-                last=self._rows.ids[-1] if self._rows.ids else None,
-                add_generation_prompt=next_turn,
-            ),
-            trained=False,
+        before, rows = len(roles) - turns, self._rows
+        more = continuation(
+            self.processing_class,
+            _shown(messages),
+            tools=self.tool_schemas,
+            history=_shown(self.messages[:before]),
+            last=rows.ids[-1] if rows.ids else None,
+            add_generation_prompt=next_turn,
         )
+        self.messages += messages
+        rows.append(more, trained=False)
+
+
+def _shown(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [message.model_dump(exclude_none=True) for message in messages]
 
 
 def _is_used_up(limit: int | None, used: int) -> bool:

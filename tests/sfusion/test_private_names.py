@@ -58,12 +58,12 @@ def _foreign_source(path: Path, name: str) -> str:
 
 def _found() -> set[tuple[str, str]]:
     """Return file and name of each private name of a dependency, as far as the syntax tells."""
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in _files()}
-    ours = {name for tree in trees.values() for node in ast.walk(tree) for name in _defined(node)}
+    nodes = {path: list(ast.walk(ast.parse(path.read_text("utf-8")))) for path in _files()}
+    ours = {name for of_file in nodes.values() for node in of_file for name in _defined(node)}
     found: set[tuple[str, str]] = set()
-    for path, tree in trees.items():
+    for path, of_file in nodes.items():
         file = path.relative_to(ROOT).as_posix()
-        for node in ast.walk(tree):
+        for node in of_file:
             for name in _used(node):
                 foreign = not name.startswith("sfusion") and name not in ours
                 if foreign and (UNDOCUMENTED.search(name) or any(map(_is_private, name.split(".")))):

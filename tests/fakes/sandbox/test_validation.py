@@ -60,6 +60,23 @@ def test_validation_matches_fastapi_and_pydantic(case: dict[str, Any]) -> None:
         assert got.body.decode() == case["answer"]
 
 
+def test_a_comma_before_a_bracket_is_refused_as_on_the_python_of_the_real_server() -> None:
+    # 3.13 points at the comma and calls it illegal; the real server runs on 3.10 or 3.11.
+    refused = {
+        b'{"code": 1,}': [11, "Expecting property name enclosed in double quotes"],
+        b'{"code": {"a": "\xc3\xa9", \r\n\t } }': [24, "Expecting property name enclosed in double quotes"],
+        b"[1,\n ]": [5, "Expecting value"],
+        b"[[1, ], ]": [5, "Expecting value"],
+        b"[1, \xc2\xa0]": [4, "Expecting value"],
+        b"[,]": [1, "Expecting value"],
+    }
+    for body, found in refused.items():
+        got = judge("/run_code", body, None)
+        assert isinstance(got, Answer)
+        (problem,) = json.loads(got.body)["detail"]
+        assert [problem["loc"][1], problem["ctx"]["error"]] == found, body
+
+
 def _same(text: str) -> str:
     return text.removesuffix(".0")
 

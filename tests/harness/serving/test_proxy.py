@@ -60,8 +60,6 @@ async def test_command_prints_its_address_and_applies_its_options(
         "--model",
         "{kind: quota, in_flight: 8}",
     ]
-    options += ["--event-log", str(tmp_path / "logs")]
-    (tmp_path / "logs").mkdir()
     before = time.time()
     (tmp_path / "key").write_text("api-secret\n")
     address = tmp_path / "address"
@@ -84,7 +82,7 @@ async def test_command_prints_its_address_and_applies_its_options(
     assert output.splitlines() == ["stopping: requests in flight get 5 s to finish", "stopped"]
     noted = [json.loads(line) for line in journal.read_text().splitlines()]
     assert all(before < event["at"] < time.time() for event in noted)
-    calls = list(read_records([tmp_path / "logs"]))
+    calls = list(read_records([journal]))
     assert [(call.attempts[0].status, call.attempts[0].fault) for call in calls] == [(503, "flaky-start"), (200, None)]
     events = [event["event"] for event in noted]
     assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]

@@ -77,7 +77,6 @@ async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
     scripts.write_text("- {pattern: answer, prints: '42'}\n")
     journal = tmp_path / "journal.ndjson"
     options = ["--faults", str(faults), "--scripts", str(scripts), "--journal", str(journal), "--seed", "9"]
-    options += ["--event-log", str(tmp_path / "logs" / "events.ndjson")]
     before = time.time()
     async with serving(*options, "--model", "{kind: quota, in_flight: 8}", "--profile", "2025-06") as served:
         assert (
@@ -91,7 +90,7 @@ async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [event["event"] for event in events][:3] == ["arrived", "strike", "answered"]
     assert all(before < event["at"] < time.time() for event in events)
-    assert [call.attempts[0].status for call in read_records([tmp_path / "logs"])] == [503, 200]
+    assert [call.attempts[0].status for call in read_records([journal])] == [503, 200]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -246,7 +246,10 @@ async def test_variables_can_be_added_to_the_environment() -> None:
 async def test_a_program_starts_without_ignored_signals(held: PythonExecutor) -> None:
     """Python ignores SIGPIPE, and the guard SIGINT."""
     found = await ran(held, "grep SigIgn /proc/self/status", "bash")
-    assert int(found.stdout.split()[1], 16) == 0
+    ignored = {number + 1 for number in range(64) if int(found.stdout.split()[1], 16) >> number & 1}
+    # glibc's posix_spawn ignores its two internal signals (32 and 33) in what it starts: everything below make, and
+    # below subprocess since Python 3.13. It lets no program change or use them.
+    assert not ignored & signal.valid_signals()
 
 
 def test_the_guard_imports_nothing_that_makes_every_fork_expensive() -> None:

@@ -59,11 +59,11 @@ KNOWN_DIFFERENCES = {
     "run_jupyter/fetch_input_json": "the record fetches main.py, the real driver's source; ours is another program",
 }
 """Records with a different answer, and why."""
+newer = "the recorded machine's Python was older and words it otherwise; programs run in the Python that runs the fake"
 if sys.version_info >= (3, 12):
-    newer = (
-        "the recorded machine's Python was older and words it otherwise; programs run in the Python that runs the fake"
-    )
     KNOWN_DIFFERENCES |= dict.fromkeys(("run_code_python/syntax_warning", "run_code_languages/pytest_error"), newer)
+if sys.version_info >= (3, 13):
+    KNOWN_DIFFERENCES["run_code_python/tab_error"] = newer
 
 ABSENT = {"go", "dotnet", "rustc", "lua", "dmd", "ruby", "julia", "kotlin", "lake", "swiftc", "racket", "jest"}
 """Runtimes that the recorded machine did not have."""
