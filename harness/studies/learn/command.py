@@ -167,12 +167,6 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
             f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
             f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried"
             + (f"; calls take {window.slower:.3g} times as long as usual" if window.slower > 1 else "")
-            + (
-                f"; {window.otherwise:.0%} of calls end neither ok nor by a failure of the sandbox, usually "
-                f"{window.usually:.0%}"
-                if window.otherwise > window.usually
-                else ""
-            )
         )
     shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
     for program in learned.programs:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sfusion.harness.studies.learn.attempts import known_of, requests_of, seconds_of, with_one_clock
-from sfusion.harness.studies.learn.causes import Cause, find_causes, find_permit_waits, find_waves
+from sfusion.harness.studies.learn.causes import Cause, find_causes, find_permit_waits
 from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
 from sfusion.harness.studies.learn.distributions import Fit, fit
 from sfusion.harness.studies.learn.figures import Course, Figures, course_of, figures_of
@@ -71,7 +71,6 @@ def learn(calls: Sequence[Call]) -> Learned:
     known = known_of(calls)
     unsent = {call for limit in limits for call in limit.calls if not call.attempts}
     permits = find_permit_waits(requests, [seconds_of(call) or 0.0 for call in unsent])
-    waves = find_waves([call for call in calls if call not in unsent])
     sandboxes = find_sandboxes(requests, known)
     load = find_load(calls, start, end)
     programs = find_programs(calls, sandboxes)
@@ -89,9 +88,7 @@ def learn(calls: Sequence[Call]) -> Learned:
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(
-            calls, requests, sandboxes, programs, waves, permits, end - start, is_unsure=knowledge.is_unsure
-        ),
+        causes=find_causes(calls, requests, sandboxes, programs, permits, end - start, is_unsure=knowledge.is_unsure),
         knowledge=knowledge,
         limits=limits_seen(requests),
         remarks=(
