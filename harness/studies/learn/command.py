@@ -6,7 +6,7 @@ Comments in the YAML say where each number comes from; play it with `sfusion run
 would have done.
 
 Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50, p95, rate and
-attempts within 25%, when things happened within 15 points, the same main cause.
+attempts within 25%, the same main cause.
 
 Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the file is still
 written), 2 if the input is wrong.

@@ -10,7 +10,7 @@ from sfusion.harness.studies.learn.attempts import known_of, requests_of, second
 from sfusion.harness.studies.learn.causes import Cause, find_causes, find_permit_waits
 from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
 from sfusion.harness.studies.learn.distributions import Fit, fit
-from sfusion.harness.studies.learn.figures import Course, Figures, course_of, figures_of
+from sfusion.harness.studies.learn.figures import Figures, figures_of
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.knowledge import Knowledge, LimitSeen, find_knowledge, limits_seen
 from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
@@ -35,7 +35,6 @@ class Learned:
     """Everything that a scenario needs to behave like a log."""
 
     figures: Figures
-    course: Course
     span: float
     load: LoadFit
     workers: int
@@ -81,7 +80,6 @@ def learn(calls: Sequence[Call]) -> Learned:
     knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
     return Learned(
         figures=figures,
-        course=course_of(calls),
         span=end - start if known != "order" else 0.0,
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
