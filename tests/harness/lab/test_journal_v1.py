@@ -55,7 +55,7 @@ def test_compare_finds_the_same_calls(run: Path, tmp_path: Path) -> None:
     assert (done.exit_code, "verdict.json is missing" in done.output) == (
         1,
         True,
-    )  # only the journal is kept of that run
+    )  # only the journal was kept
 
 
 def test_look_and_learn_find_the_same_calls_as_in_a_journal_of_today(tmp_path: Path) -> None:
