@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields
 from sfusion.fakes.sglang.protocol import Finish
 
 _BLOCK = 16
+Known = tuple[int, int]
+"""How many leading tokens of a prompt are in the prefix cache, and the digest of the last block of them."""
 
 
 class PrefixCache:
@@ -19,25 +21,25 @@ class PrefixCache:
     def __init__(self) -> None:
         self._seen: set[int] = set()
 
-    def match(self, ids: Sequence[int]) -> int:
-        """Return how many leading tokens are known; never all of them, as the last one must be computed."""
-        known = 0
-        for number, block in enumerate(_blocks(ids), start=1):
+    def match(self, ids: Sequence[int]) -> Known:
+        tokens = digest = 0
+        for block in _blocks(ids, digest):
             if block not in self._seen:
                 break
-            known = number * _BLOCK
-        return min(known, max(len(ids) - 1, 0))
+            tokens, digest = tokens + _BLOCK, block
+        return tokens, digest
 
-    def add(self, ids: Sequence[int]) -> None:
+    def add(self, ids: Sequence[int], known: Known) -> None:
         """Remember a sequence and all its prefixes."""
-        self._seen.update(_blocks(ids))
+        tokens, digest = known
+        self._seen.update(_blocks(ids[tokens:], digest))
 
     def clear(self) -> None:
         self._seen.clear()
 
 
-def _blocks(ids: Sequence[int]) -> Iterator[int]:
-    before, numbers = 0, array("q", ids)
+def _blocks(ids: Sequence[int], before: int) -> Iterator[int]:
+    numbers = array("q", ids)
     data, size = numbers.tobytes(), numbers.itemsize * _BLOCK
     for start in range(0, len(data) - size + 1, size):
         before = hash((before, data[start : start + size]))

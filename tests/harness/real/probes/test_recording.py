@@ -220,7 +220,6 @@ def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, scripted: 
         (["http://127.0.0.1:1", "--record", "none/x.jsonl"], "there is no folder none"),
         (["http://127.0.0.1:1", "--record", "."], "is a folder"),
         (["http://127.0.0.1:1", "--record", "x", "-k", "nonsense"], "-k 'nonsense' matches no probe"),
-        (["http://127.0.0.1:1", "--record", "x", "--probes", "none.yaml"], "none.yaml:1: cannot be read"),
         (["http://127.0.0.1:1", "--record", "x", "--header", "no colon"], "--header takes 'Name: value'"),
         (["dokcer", "--record", "x"], "is not a sandbox"),
         (["fake", "--record", "x"], "fake is not a real sandbox"),
