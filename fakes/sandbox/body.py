@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
-from sfusion.fakes.wire import Answer, dump_json
 from sfusion.fakes.wire.app import DEEPEST_JSON, deeper_than, is_json, json_invalid
+from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion_tools.bounded_input import levels
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from sfusion.fakes.errors import FakeSGLangError
 from sfusion.fakes.sglang.completions import error_answer
-from sfusion.fakes.wire import Answer, Request
-from sfusion.fakes.wire.app import DEEPEST_JSON, deeper_than, is_json, json_invalid
+from sfusion.fakes.wire.app import DEEPEST_JSON, Request, deeper_than, is_json, json_invalid
+from sfusion.fakes.wire.message import Answer
 
 T = TypeVar("T")
 

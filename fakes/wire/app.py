@@ -119,9 +119,6 @@ class Visit(ABC):
         return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
 
 
-PlainVisit = Visit
-
-
 class App(Protocol):
     """A fake behind the server."""
 
