@@ -223,8 +223,7 @@ class SandboxVisit(GatedVisit):
             return route.page()
         if not route.work:
             return no_dataset(fields)
-        if app.gate.model.spawn_cost:
-            await app.gate.spawn()
+        await app.gate.spawn()
         execution.started()
         if "code" not in fields:
             notebook = await app.executor.run_jupyter(RunJupyter(**deepcopy(fields)))

@@ -24,8 +24,6 @@ class Gate:
         self._quota = QuotaCounter(model) if isinstance(model, Quota) else None
         self._line = QueueLine(model) if isinstance(model, Queue) else None
         self._cores = SharedCores[_Running](model.cores) if model.cores is not None else None
-        self.open = self._quota is None and self._line is None
-        """Every request is admitted at once."""
         self._loop = BusyLoop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -151,11 +149,10 @@ class GatedVisit(Visit):
         """The body of a request to run code."""
 
     async def admit(self) -> Answer | None:
-        return None if self.gate.open else await self.gate.admit()
+        return await self.gate.admit()
 
     def leave(self) -> None:
-        if not self.gate.open:
-            self.gate.leave()
+        self.gate.leave()
 
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
         return spoil(self.request.path, self.fields, answer, action)
