@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -208,17 +209,12 @@ class FakeSGLang:
             if not request.rid:
                 request = replace(request, rid=hex_id(32, self.seed, "rid", self._state.arrivals))
             named.append(request)
-        if len({request.rid for request in named}) != len(named):
-            rids = [request.rid for request in named]
-            twice = sorted({rid for rid in rids if rids.count(rid) > 1})
+        if twice := sorted(rid for rid, count in Counter(one.rid for one in named).items() if count > 1):
             raise BadValue(f"Duplicate request IDs detected within the request: {twice}")
         return named
 
     async def _last(self, request: GenerationRequest) -> JsonObject:
-        last: JsonObject = {}
-        async for item in self._items(request):
-            last = item
-        return last
+        return [item async for item in self._items(request)][-1]
 
     async def _items(
         self, request: GenerationRequest, progress: StreamProgress | None = None
@@ -319,7 +315,7 @@ class FakeSGLang:
             state.prompt_tokens += generation.prompt_tokens
             state.completion_tokens += generation.tokens
             ids = [*request.ids, *(number for step in generation.steps for number in step.ids)]
-            state.cache.add(ids, generation.known)
+            state.cache.add(ids, *generation.known)
         return output(
             request,
             generation,

@@ -29,9 +29,8 @@ class PrefixCache:
             tokens, digest = tokens + _BLOCK, block
         return tokens, digest
 
-    def add(self, ids: Sequence[int], known: Known) -> None:
-        """Remember a sequence and all its prefixes."""
-        tokens, digest = known
+    def add(self, ids: Sequence[int], tokens: int, digest: int) -> None:
+        """Remember a sequence and all its prefixes, of which so many tokens are known."""
         self._seen.update(_blocks(ids[tokens:], digest))
 
     def clear(self) -> None:
