@@ -10,7 +10,6 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -124,17 +123,15 @@ class ByteTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        ids = list(ids)  # of an array, bytes() would take the memory
-        with suppress(ValueError):  # a special token is no byte
-            return bytes(ids).decode("utf-8", errors="replace")
-        if min(ids) < 0 or max(ids) >= self.vocab_size:
+        try:
+            # As a text with one character per token, which is split faster than a list of numbers.
+            parts = _SPECIALS.split(array("I", ids).tobytes().decode(_IN_MEMORY))
+            parts[1::2] = [_BY_ID[ord(part)] for part in parts[1::2]]
+        except (OverflowError, UnicodeDecodeError, KeyError):
             unknown = next(number for number in ids if not 0 <= number < self.vocab_size)
-            raise UnknownToken(f"token {unknown} is outside the vocabulary of {self.vocab_size} ids")
-        # As a text with one character per token, which is split faster than a list of numbers.
-        parts = _SPECIALS.split(array("I", ids).tobytes().decode(_IN_MEMORY))
+            raise UnknownToken(f"token {unknown} is outside the vocabulary of {self.vocab_size} ids") from None
         parts[::2] = [part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]]
-        parts[1::2] = ["" if skip_special_tokens else _BY_ID[ord(part)] for part in parts[1::2]]
-        return "".join(parts)
+        return "".join(parts[::2] if skip_special_tokens else parts)
 
     def apply_chat_template(
         self,

@@ -10,11 +10,13 @@ import itertools
 import json
 import math
 import re
+import time
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary, ref
 
@@ -298,9 +300,12 @@ class GoodTool:
             return PeerResult("bad_response", "its answer could not be read")
 
     def retry_after(self, headers: Mapping[str, str]) -> float:
+        value = headers.get("Retry-After", "0")
         try:
-            return max(0.0, float(headers.get("Retry-After", "0")))
+            return max(0.0, float(value))
         except ValueError:
+            with suppress(ValueError):  # neither a number nor a date
+                return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
             return 0.0
 
     def result(self, data: dict[str, Any]) -> PeerResult:

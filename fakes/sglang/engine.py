@@ -237,7 +237,8 @@ class FakeSGLang:
             fate = self._faults.fate(request, state.running)
             await self._faults.before(fate, lambda seconds: self._wait_working_time(run, seconds), state)
             generation = self._faults.during(fate, self._generation(request))
-            factor = self.latency.factor(state.running, self.seed, *request.keys, "latency")
+            keys = (self.seed, *request.keys, "latency") if self.latency.spread else ()
+            factor = self.latency.factor(state.running, *keys)
             fresh = generation.prompt_tokens - generation.cached_tokens
             await self._wait_working_time(run, self.latency.to_first_token(fresh, factor))
             items = self._streamed if stream else self._whole

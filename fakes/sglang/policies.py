@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from sfusion.fakes.errors import BadScript, NothingToSay
-from sfusion.fakes.faults.pattern import check_pattern, matches
+from sfusion.fakes.faults.pattern import Pattern, matches
 from sfusion.fakes.sglang.keyed_digest import Key, digest, draw, hex_id, pick, whole
 from sfusion.fakes.sglang.malformed import MalformedText, kinds, malformed
 from sfusion.fakes.sglang.problems import TEMPLATES, Template
@@ -19,7 +21,7 @@ from sfusion_tools.errors import InputError, YamlError, near
 from sfusion_tools.marked_yaml import read_marked
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ScriptedTurn:
     """One turn of the assistant and its conditions, all of which must hold.
 
@@ -30,9 +32,9 @@ class ScriptedTurn:
     say: str = ""
     calls: tuple[ToolCall, ...] = ()
     turn: int | None = None
-    tool_result: str | None = None
-    prompt: str | None = None
-    finish: str | None = None
+    tool_result: Pattern | None = None
+    prompt: Pattern | None = None
+    finish: Literal["stop", "length", "tool_calls", "abort"] | None = None
 
     def why_not(self, ask: Ask) -> str | None:
         """Return which condition does not hold; None if all do."""
@@ -95,53 +97,34 @@ class ScriptedPolicy:
             raise BadScript(
                 f"{path}: a script is a list of turns, or a mapping with `turns` and optionally `otherwise`"
             )
-        unknown = sorted(set(data) - {"turns", "otherwise"})
-        if unknown:
-            raise BadScript(f"{path}: unknown key {unknown[0]!r}; a script has `turns` and `otherwise`")
-        turns = [_turn(turn, f"{path}: turn {number}") for number, turn in enumerate(data["turns"])]
+        turns = [
+            {"say": turn, "turn": number} if isinstance(turn, str) else turn
+            for number, turn in enumerate(data["turns"])
+        ]
         otherwise = data.get("otherwise")
-        return cls(turns, None if otherwise is None else _turn(otherwise, f"{path}: otherwise"))
-
-
-def _turn(given: Any, where: str) -> ScriptedTurn | str:
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, Mapping):
-        raise BadScript(f"{where}: a turn must be a string or a mapping, not {type(given).__name__}")
-    known = {field.name for field in fields(ScriptedTurn)}
-    for key in given:
-        if key not in known:
-            raise BadScript(f"{where}: unknown key {key!r}: {near(str(key), known)}")
-    listed = [] if given.get("calls") is None else given["calls"]
-    if not isinstance(listed, list):
-        raise BadScript(f"{where}: `calls` must be a list of {{name, arguments}}, not {type(listed).__name__}")
-    calls = tuple(_call(call, where) for call in listed)
-    turn = given.get("turn")
-    if turn is not None and not isinstance(turn, int):
-        raise BadScript(f"{where}: `turn` must be an integer, not {turn!r}")
-    texts: dict[str, Any] = {}
-    for key in ("say", "tool_result", "prompt", "finish"):
-        if (value := given.get(key)) is not None:
-            if not isinstance(value, str):
-                raise BadScript(f"{where}: `{key}` must be a string, not {value!r}")
-            texts[key] = value
-    for key in ("tool_result", "prompt"):
+        said = {"otherwise": {"say": otherwise}} if isinstance(otherwise, str) else {}
         try:
-            check_pattern(texts.get(key, ""))
-        except ValueError as error:
-            raise BadScript(f"{where}: `{key}`: {error}") from error
-    if texts.get("finish") not in (None, "stop", "length", "tool_calls", "abort"):
-        raise BadScript(f"{where}: `finish` must be stop, length, tool_calls or abort, not {texts['finish']!r}")
-    return ScriptedTurn(calls=calls, turn=turn, **texts)
+            read = TypeAdapter(_Script).validate_python({**data, "turns": turns, **said})
+        except ValidationError as error:
+            raise BadScript(f"{path}: {'; '.join(map(_sentence, error.errors()))}") from None
+        return cls(read.turns, read.otherwise)
 
 
-def _call(given: Any, where: str) -> ToolCall:
-    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-        raise BadScript(f"{where}: a call must have a `name` and `arguments`")
-    arguments = given.get("arguments", {})
-    if not isinstance(arguments, Mapping):
-        raise BadScript(f"{where}: `arguments` of {given['name']!r} must be a mapping, not {arguments!r}")
-    return ToolCall(given["name"], dict(arguments))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class _Script:
+    """A script as its file has it, with a mapping for every turn."""
+
+    turns: tuple[ScriptedTurn, ...]
+    otherwise: ScriptedTurn | None = None
+
+
+def _sentence(error: Any) -> str:
+    place = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "unexpected_keyword_argument":
+        *where, key = error["loc"]
+        known = (ScriptedTurn if where else _Script).__dataclass_fields__
+        return f"{place}: unknown key {key!r}: {near(str(key), known)}"
+    return f"{place}: {error['msg'].removeprefix('Value error, ')}, found {error['input']!r}"
 
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")

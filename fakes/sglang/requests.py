@@ -157,7 +157,8 @@ def _check_length(ids: Sequence[int], params: Mapping[str, Any], context_length:
 
 
 def _check_vocabulary(ids: Sequence[int], tokenizer: Tokenizer) -> None:
-    if ids and not 0 <= min(ids) <= max(ids) < tokenizer.vocab_size:
+    used = set(ids)
+    if used and not 0 <= min(used) <= max(used) < tokenizer.vocab_size:
         raise BadValue(
             f"The input_ids {list(ids)} contains values greater than the vocab size ({tokenizer.vocab_size})."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -38,8 +38,8 @@ class PrefixCache:
 
 
 def _blocks(ids: Sequence[int]) -> Iterator[int]:
-    before, size = 0, 8 * _BLOCK
-    data = struct.pack(f"<{len(ids)}q", *ids)
+    before, numbers = 0, array("q", ids)
+    data, size = numbers.tobytes(), numbers.itemsize * _BLOCK
     for start in range(0, len(data) - size + 1, size):
         before = hash((before, data[start : start + size]))
         yield before

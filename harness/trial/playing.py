@@ -6,6 +6,7 @@ import asyncio
 import copy
 import io
 import logging
+import os
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -149,6 +150,19 @@ def jumping(wall: Callable[[], float], **others: Callable[[], float]) -> Iterato
 
     with replaced(time, time=lambda: wall() + jumped, **others):
         yield jump
+
+
+@contextmanager
+def far_from_greenwich() -> Iterator[None]:
+    """Set the local time so far to the east that a date of HTTP, which is in GMT, is over if it is read as local."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "East-14"
+    time.tzset()
+    try:
+        yield
+    finally:
+        os.environ.pop("TZ") if before is None else os.environ.update(TZ=before)
+        time.tzset()
 
 
 @contextmanager

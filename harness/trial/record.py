@@ -37,6 +37,9 @@ class SentRequest:
     status: int = 0
     """Of the answer; 0 without one."""
     retry_after: float | None = None
+    """Seconds that the answer asked to wait."""
+    dated: bool = False
+    """It asked for them with a date, whose unit is a second."""
     client_gone: bool = False
     """The client had disconnected when the fake was done with it."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from email.utils import formatdate, parsedate_to_datetime
 from typing import Any
 
 from sfusion.fakes.sandbox import FakeSandbox
@@ -68,6 +70,23 @@ async def _compile(truth: ProgramTruth, request: RunCode) -> CommandResult:
     return CommandResult("Finished", truth.compile_seconds, int(failed), stdout, stderr)
 
 
+def _dated(what: Any) -> Any:
+    """Write ``retry_at``, seconds from now, as a Retry-After with an HTTP date."""
+    if not isinstance(what, Mapping) or "retry_at" not in what:
+        return what
+    date = formatdate(math.ceil(time.time() + what["retry_at"]), usegmt=True)
+    return {**{key: value for key, value in what.items() if key != "retry_at"}, "retry_after": date}
+
+
+def _seconds(asked: str) -> tuple[float | None, bool]:
+    """Return the seconds that a Retry-After asks for, none if it is a date that is over, and whether it is a date."""
+    try:
+        return float(asked), False
+    except ValueError:
+        left = parsedate_to_datetime(asked).timestamp() - time.time()
+        return (left if left > 0 else None), True
+
+
 class TrialSandbox(FakeSandbox):
     """A fake sandbox that writes every request for work into ``requests``, the others into ``others``."""
 
@@ -80,7 +99,7 @@ class TrialSandbox(FakeSandbox):
         self._executions = Counter[str]()
         self._pending: Request | None = None
         rules = [
-            {key: value for key, value in rule.items() if key != "sandbox"}
+            {key: _dated(value) for key, value in rule.items() if key != "sandbox"}
             for rule in scene.faults
             if rule.get("sandbox", number) == number
         ]
@@ -125,8 +144,7 @@ class TrialSandbox(FakeSandbox):
             case "answered" | "unanswered" if key in self._open:
                 sent = self._open[key]
                 sent.ended, sent.status, sent.client_gone = event["at"], event["status"], event["client_gone"]
-                if event.get("retry_after") is not None:
-                    with suppress(ValueError):  # a date, which is over
-                        sent.retry_after = float(event["retry_after"])
+                if (asked := event.get("retry_after")) is not None:
+                    sent.retry_after, sent.dated = _seconds(asked)
             case "strike" if key in self._open:
                 self._open[key].faults += (event["kind"],)

@@ -19,6 +19,8 @@ LONGEST = 150_000
 """Characters of the longest output."""
 OVER = "Wed, 21 Oct 2015 07:28:00 GMT"
 """The other form of Retry-After: a date, on every clock in the past."""
+_DATE_AHEAD = 5.0
+"""Real seconds, of which the start of another process takes some."""
 CONCURRENT = frozenset({"concurrent"})
 
 
@@ -36,6 +38,7 @@ def make_plan(seed: int = 0, scale: float = 1.0) -> TrialPlan:
         make.programs(),
         make.bounds,
         make.failures(),
+        make.dates(),
         make.down(),
         make.limit(),
         make.backing_off(),
@@ -237,6 +240,14 @@ class _Maker:
         s.add("ok", s.out(), at=later)
         s.add("throttled", s.out(), what={"status": 429, "headers": {"Retry-After": OVER}})
         return s.scene(horizon=seconds(4000.0))
+
+    def dates(self) -> Scene:
+        """Retry-After as a date in the near future. A scene of its own: clocks that nothing replaces still fit."""
+        s = self.begin("dates")
+        ahead = max(self.seconds(6.0), _DATE_AHEAD)
+        for status in (429, 503):
+            s.add("either", s.out(), what={"status": status, "retry_at": ahead}, first_attempts=1, in_turn=False)
+        return s.scene()
 
     def down(self) -> Scene:
         """Nothing listens, then the sandbox comes back."""

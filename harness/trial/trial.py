@@ -21,6 +21,7 @@ from sfusion.harness.trial.calls import TrialFacts
 from sfusion.harness.trial.checks import CHECKS
 from sfusion.harness.trial.client import PARAMETERS
 from sfusion.harness.trial.plan import Scene, TrialPlan
+from sfusion.harness.trial.playing import far_from_greenwich
 from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
 from sfusion.harness.trial.shapes import Shape, shape_of
@@ -210,13 +211,14 @@ def play_plan(shape: Shape, world: Stage | None, plan: Callable[[float], TrialPl
     if world == "virtual" and shape.wall:
         raise BadOption(f"--world virtual: {shape.name} cannot be played there: {shape.wall}")
     gc.collect()  # what other clients of this process left behind is not this one's
-    if not why:
-        record = play_virtually(plan(1.0), shape.make)
-        if not record.unplayable or world == "virtual":
-            return record, ""
-        why = "its requests do not go over the event loop"
-    scaled = plan(CHILD_SCALE if shape.child else 1.0)
-    return WallStage(scaled, shape.make, child=shape.child, divide=shape.divide).play(), why
+    with far_from_greenwich():
+        if not why:
+            record = play_virtually(plan(1.0), shape.make)
+            if not record.unplayable or world == "virtual":
+                return record, ""
+            why = "its requests do not go over the event loop"
+        scaled = plan(CHILD_SCALE if shape.child else 1.0)
+        return WallStage(scaled, shape.make, child=shape.child, divide=shape.divide).play(), why
 
 
 # -- the baseline --

@@ -124,7 +124,10 @@ def ends_in_time(facts: TrialFacts) -> Findings:
             yield Wrong("never", {"call": name, "after": whole.scene.horizon})
 
 
-@check(early="{call}: came back {early:.2f} s too early after a {status} with Retry-After {asked:g}")
+@check(
+    early="{call}: came back {early:.2f} s too early after a {status} with Retry-After {asked:g}",
+    date="{call}: came back {early:.2f} s too early after a {status} with a date {asked:.2f} s ahead as Retry-After",
+)
 def retry_after_respected(facts: TrialFacts) -> Findings:
     """After a 429 or 503 with Retry-After, the client waits that long before the next attempt."""
     for call in facts:
@@ -132,7 +135,8 @@ def retry_after_respected(facts: TrialFacts) -> Findings:
             if one.retry_after is not None and one.ended is not None:
                 early = one.ended + one.retry_after - following.at
                 about = {"call": call.name, "early": early, "status": one.status, "asked": one.retry_after}
-                yield unless(early <= 1e-6 + facts.tolerance, "early", **about)
+                kind, unit = ("date", 1.0) if one.dated else ("early", 1e-6)
+                yield unless(early <= unit + facts.tolerance, kind, **about)
 
 
 # -- the limit --

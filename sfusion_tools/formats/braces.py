@@ -13,7 +13,7 @@ from .format import Format
 from .jsontext import CUT_HEAD, ENOUGH, NOT_BEGUN, TOO_DEEP, Flaw, dump, loads
 from .rawvalue import NAME
 from .streamparser import Declaration, StreamParser, Tools
-from .text_reader import Markers, Scan
+from .text_reader import Scan, markers_of
 from .toolbox import Toolbox
 
 _CALL = "call:"
@@ -37,9 +37,9 @@ class BraceParser(StreamParser):
 
     def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
         super().__init__(form, tools, in_think=in_think)
-        self._edges = Markers((*self.openers, self.close))
+        self._edges = markers_of(*self.openers, self.close)
         # The next call begins inside a string only if that string was not closed.
-        self._string = Markers((self.quote, self.openers[0] + _CALL))
+        self._string = markers_of(self.quote, self.openers[0] + _CALL)
 
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader

@@ -22,7 +22,7 @@ from .jsontext import (
 )
 from .literal import decode_json
 from .streamparser import Declaration, StreamParser, Tools
-from .text_reader import Markers, Scan
+from .text_reader import Markers, Scan, markers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ class TaggedParser(ObjectCallParser):
     close: ClassVar[str]
 
     def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
-        self._edges = Markers((*self.openers, self.close))
-        self._next = Markers((*self.openers, self.close, "{", "["))
+        self._edges = markers_of(*self.openers, self.close)
+        self._next = markers_of(*self.openers, self.close, "{", "[")
         super().__init__(form, tools, in_think=in_think)
 
     def opened(self, marker: str) -> Scan[None]:
@@ -241,8 +241,8 @@ class ListParser(ObjectCallParser):
         super().__init__(form, tools, in_think=in_think)
         if not self.keys[0]:
             self.siblings = tuple(f'{{"{name}"' for name in self.tools.names) or ('{"TOOL"',)
-        self.signs = Markers((*self.siblings, *self.openers))
-        self._next = Markers((*self.openers, "]", *self.siblings))
+        self.signs = markers_of(*self.siblings, *self.openers)
+        self._next = markers_of(*self.openers, "]", *self.siblings)
 
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
@@ -266,7 +266,7 @@ class ListParser(ObjectCallParser):
 
     def without_list(self, start: int, marker: str) -> Scan[None]:
         """Refuse a marker that is followed by neither a list nor an object."""
-        edges = Markers((*self.openers, self.close or "\n"))
+        edges = markers_of(*self.openers, self.close or "\n")
         text, edge = yield from self.reader.text_before(edges)
         if edge == self.close and edge:
             self.reader.take(len(edge))
@@ -366,7 +366,7 @@ class ListParser(ObjectCallParser):
                 [FoundObject(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls must be in a list")]
             )
             return
-        yield from reader.before(Markers(self.openers))
+        yield from reader.before(markers_of(*self.openers))
         self.refuse(scan.fault, position=start, raw=reader.since_mark())
 
 

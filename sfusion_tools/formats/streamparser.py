@@ -14,7 +14,7 @@ from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw
 from .literal import is_json_tree
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
-from .text_reader import Markers, Scan, TextReader
+from .text_reader import Scan, TextReader, markers_of
 from .toolbox import Toolbox
 
 _log = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ class StreamParser(ABC):
         self.reader = TextReader()
         self.finish_reason: str | None = None
         self._begins_thinking, self._ends_thinking = self.think_marks or ("", "")
-        self._markers = Markers((*self.openers, *self.think_marks, *self.silent))
-        self._thinking = Markers((*self.think_marks[1:], *(self.drafts or self.openers)))
+        self._markers = markers_of(*self.openers, *self.think_marks, *self.silent)
+        self._thinking = markers_of(*self.think_marks[1:], *(self.drafts or self.openers))
         self._deltas: list[Delta] = []
         self._plain: list[tuple[int, str]] = []
         self._held: list[str] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -40,6 +41,12 @@ class Markers:
             if text[len(text) - size :] in self._beginnings:
                 return size
         return 0
+
+
+@lru_cache(maxsize=1024)
+def markers_of(*literals: str) -> Markers:
+    """Return the markers of these strings, made once for all texts."""
+    return Markers(literals)
 
 
 def _drop(text: str) -> None:

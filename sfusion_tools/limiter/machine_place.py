@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from sfusion_tools.errors import ConfigError, LimiterError
-from sfusion_tools.hosts import start_of
 from sfusion_tools.limiter.messages import LimiterRecord
 from sfusion_tools.limiter.settings import LimiterSettings
 
@@ -129,27 +128,20 @@ class Place:
 
 
 class FileStore:
-    """The record of a limiter in a file, with the processes of its clients: those that have ended hold nothing."""
+    """The record of a limiter in a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.pids: dict[str, int] = {}
 
     def read(self) -> LimiterRecord | None:
         try:
-            found = json.loads(Path(self._path).read_bytes())
-            record = LimiterRecord(**found["record"])
-            self.pids = {name: int(pid) for name, pid in found["pids"].items() if start_of(int(pid)) is not None}
-        except (OSError, ValueError, KeyError, TypeError):
+            return LimiterRecord(**json.loads(Path(self._path).read_bytes()))
+        except (OSError, ValueError, TypeError):
             return None
-        for name in record.clients.keys() - self.pids.keys():
-            del record.clients[name]
-        return record
 
     def write(self, record: LimiterRecord) -> None:
-        pids = {name: pid for name, pid in self.pids.items() if name in record.clients}
         fresh = f"{self._path}.{os.getpid()}"
-        Path(fresh).write_text(json.dumps({"record": asdict(record), "pids": pids}))
+        Path(fresh).write_text(json.dumps(asdict(record)))
         os.replace(fresh, self._path)
 
     def seconds_since_removal(self, actor: str) -> float | None:

@@ -1,6 +1,6 @@
 """The process that keeps a limiter for a machine: started by the first client, gone soon after the last.
 
-It notices at once that a process has died, and returns its permits; where the kernel cannot tell, leases do.
+A client's connection lasts as long as its process: when it ends, the permits of the client return at once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion_tools.limiter.machine_place import TAKEN, FileStore, Place, framed, unframed
-from sfusion_tools.limiter.messages import PROTOCOL, Batch
+from sfusion_tools.limiter.messages import PROTOCOL
 from sfusion_tools.limiter.record import RecordedLimiter
 from sfusion_tools.limiter.settings import LimiterSettings
 
@@ -33,18 +32,15 @@ class MachineServer:
     def __init__(self, place: Place, lock: int, settings: LimiterSettings) -> None:
         self._place = place
         self._lock = lock
-        self._store = FileStore(place.record)
-        self._limiter = RecordedLimiter(place.name, self._store, settings)
-        self._watched: dict[int, int] = {}
-        """The pidfds of client processes."""
+        self._limiter = RecordedLimiter(place.name, FileStore(place.record), settings)
+        self._attached_by: dict[str, asyncio.StreamWriter] = {}
+        """The connection of each client: the last one over which it attached."""
         self._connections = 0
         self._idle_since = 0.0
 
     async def serve(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         self._idle_since = loop.time()
-        for pid in set(self._store.pids.values()):  # of the server before this one
-            self._watch(pid)
         server = await asyncio.start_unix_server(self._talk, sock=listening)
         while self._place.is_lock(self._lock):
             await asyncio.sleep(_LOOK_SECONDS)
@@ -57,27 +53,24 @@ class MachineServer:
         server.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pid, uid = _peer(writer.get_extra_info("socket"))
-        if uid not in (None, os.getuid()):
-            writer.close()
-            return
         self._connections += 1
-        if pid:
-            self._watch(pid)
         polls: set[asyncio.Task[None]] = set()
         buffer = bytearray()
         try:
-            while data := await reader.read(1 << 16):
-                buffer += data
-                for number, verb, message in unframed(buffer):
-                    if verb == "wait":
-                        poll = asyncio.create_task(self._wait(writer, number, message))
-                        polls.add(poll)
-                        poll.add_done_callback(polls.discard)
-                    else:
-                        _answer(writer, number, partial(self._do, verb, message, pid))
-        except ConnectionError:
-            pass
+            with suppress(ConnectionError):
+                while data := await reader.read(1 << 16):
+                    buffer += data
+                    for number, verb, message in unframed(buffer):
+                        if verb == "wait":
+                            poll = asyncio.create_task(self._wait(writer, number, message))
+                            polls.add(poll)
+                            poll.add_done_callback(polls.discard)
+                        else:
+                            _answer(writer, number, partial(self._do, verb, message, writer))
+            # Not when this server ends: its successor has to know of the client.
+            for client in [name for name, owner in self._attached_by.items() if owner is writer]:
+                del self._attached_by[client]
+                self._limiter.forget(client)
         finally:
             self._connections -= 1
             self._idle_since = asyncio.get_running_loop().time()
@@ -85,11 +78,11 @@ class MachineServer:
                 poll.cancel()
             writer.close()
 
-    def _do(self, verb: str, message: Any, pid: int | None) -> Any:
+    def _do(self, verb: str, message: Any, writer: asyncio.StreamWriter) -> Any:
         match verb:
             case "exchange":
-                if message.attach is not None and pid:
-                    self._store.pids[message.client] = pid
+                if message.attach is not None:
+                    self._attached_by[message.client] = writer
                 return self._limiter.exchange(message)
             case "hello":
                 return PROTOCOL, asdict(self._limiter.host.settings)
@@ -103,22 +96,6 @@ class MachineServer:
         reply = await self._limiter.host.wait(message)
         _answer(writer, number, lambda: reply)
 
-    def _watch(self, pid: int) -> None:
-        if pid in self._watched or not hasattr(os, "pidfd_open"):
-            return
-        with suppress(OSError):
-            watched = os.pidfd_open(pid)
-            self._watched[pid] = watched
-            asyncio.get_running_loop().add_reader(watched, self._died, pid)
-
-    def _died(self, pid: int) -> None:
-        watched = self._watched.pop(pid)
-        asyncio.get_running_loop().remove_reader(watched)
-        os.close(watched)
-        for client in [name for name, owner in self._store.pids.items() if owner == pid]:
-            del self._store.pids[client]
-            self._limiter.exchange(Batch(client, detach=True))
-
 
 def _answer(writer: asyncio.StreamWriter, number: int, work: Callable[[], Any]) -> None:
     try:
@@ -127,15 +104,6 @@ def _answer(writer: asyncio.StreamWriter, number: int, work: Callable[[], Any]) 
         reply = framed((number, False, f"{type(error).__name__}: {error}"))
     if not writer.is_closing():
         writer.write(reply)
-
-
-def _peer(connection: Any) -> tuple[int | None, int | None]:
-    """Return pid and uid of the process at the other end, as far as the kernel tells."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return None, None
-    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
-    return pid, uid
 
 
 def main() -> int:

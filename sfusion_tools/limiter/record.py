@@ -168,6 +168,12 @@ class RecordedLimiter:
             self._record(batch)
             return self.host.exchange(batch)
 
+    def forget(self, client: str) -> None:
+        """Take back what a client held that is gone for good; a successor need not wait for it."""
+        with self._recording:
+            self.host.exchange(Batch(client, detach=True))
+            self._record()
+
     def configure(self, settings: LimiterSettings) -> None:
         with self._recording:
             self.host.configure(settings)

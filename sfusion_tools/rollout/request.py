@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from sfusion_tools.errors import IllegalTransition
 from sfusion_tools.outcome import OUTCOMES
+from sfusion_tools.rollout.by_hand import StepsByHand
 from sfusion_tools.rollout.continuation import continuation
 from sfusion_tools.rollout.limits import RolloutLimits, truncate
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
@@ -37,6 +38,11 @@ from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 _BYTES = ByteTokenizer()
 """One for all requests: what is learnt of a chat template is kept with its tokenizer."""
+_OF_VERL = (
+    "tokenization_sanity_check_mode", "use_inference_chat_template", "multi_modal_keys", "multi_modal_data",
+    "multi_modal_inputs",
+)  # fmt: skip
+"""What verl 0.6.1 passes too: there is nothing to check, because ids are kept as generated, and messages are text."""
 
 
 class Message(ComparedByContent):
@@ -99,7 +105,7 @@ def _is_lost(outcome: Any) -> bool:
     return known is not None and known.is_infrastructure
 
 
-class AsyncRolloutRequest(TokenViews, BaseModel):
+class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
     """A conversation that grows from a prompt into training data.
 
     Give the limits as ``limits``, or one by one under the names that verl uses.
@@ -135,7 +141,8 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     metrics: RolloutMetrics = Field(default_factory=RolloutMetrics)
 
     _rows: TokenRows = PrivateAttr()
-    _generation_prompt_ids: list[int] = PrivateAttr()
+    _given: int = PrivateAttr()
+    """How many of the messages are the prompt."""
     _planned: list[PlannedCall] = PrivateAttr(default_factory=list)
     _consecutive_invalid: int = PrivateAttr(default=0)
 
@@ -148,6 +155,9 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         rest = {name: value for name, value in values.items() if name not in single}
         if rest.get("tool_schemas") is None:
             rest.pop("tool_schemas", None)
+        for name in _OF_VERL:
+            if not rest.get(name) or name == "tokenization_sanity_check_mode":
+                rest.pop(name, None)
         if single:
             if "limits" in rest:
                 raise ValueError(f"limits were given twice: as `limits` and as {', '.join(single)}")
@@ -157,17 +167,20 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     def model_post_init(self, _context: Any) -> None:
         """Tokenize the prompt."""
         self.tool_rewards = {name: [] for name in self.tool_names}
-        apply = self.processing_class.apply_chat_template
-        tools = self.tool_schemas or None
-        prompt = apply(self.template_messages, tools, add_generation_prompt=True)
-        bare = apply(self.template_messages, tools, add_generation_prompt=False)
+        self._given = len(self.messages)
+        prompt = self.processing_class.apply_chat_template(
+            self.template_messages, self.tool_schemas or None, add_generation_prompt=True
+        )
         self._rows = TokenRows(list(prompt), [0] * len(prompt), len(prompt))
-        self._generation_prompt_ids = prompt[len(bare) :] if prompt[: len(bare)] == bare else []
+
+    @staticmethod
+    def new_message(role: str, content: str, **more: Any) -> Message:
+        return Message(role=role, content=content, **more)
 
     @property
     def template_messages(self) -> list[dict[str, Any]]:
         """The messages as chat templates expect them."""
-        return [message.model_dump(exclude_none=True) for message in self.messages]
+        return _shown(self.messages)
 
     @property
     def tool_names(self) -> list[str]:
@@ -176,12 +189,15 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     @property
     def generation_prompt_ids(self) -> list[int]:
         """What the template puts before an assistant turn; the prompt ends with it."""
-        return list(self._generation_prompt_ids)
+        given, prompt = self.template_messages[: self._given], self.prompt_ids
+        bare = self.processing_class.apply_chat_template(given, self.tool_schemas or None)
+        return prompt[len(bare) :] if prompt[: len(bare)] == bare else []
 
     @property
     def tokens_left(self) -> int | None:
         """How many tokens the next turn may have; None for no limit."""
-        return self.limits.tokens_left(self._rows.prompt_len, self._rows.response_len)
+        rows = self._rows
+        return self.limits.tokens_left(rows.prompt_len, rows.response_len)
 
     @property
     def calls_to_execute(self) -> list[PlannedCall]:
@@ -306,6 +322,10 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     def _end(self, cause: EndCause) -> None:
         self.state, self.ended_by = State.COMPLETED, cause
 
+    def _complete(self, cause: EndCause, finish_reason: FinishReasonTypeEnum, scores: dict[str, Any]) -> None:
+        self.finish_reason, self.reward_scores = finish_reason, scores
+        self._end(cause)
+
     def _continue(self) -> None:
         """Generate next, or end by length if no token is left; that is not an error."""
         left = self.tokens_left
@@ -333,19 +353,21 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         """Append tool or user messages and, if there is one, the generation prompt of the next assistant turn."""
         roles = [message.role for message in self.messages]
         turns = roles[::-1].index("assistant") + 1 if "assistant" in roles else 0
-        history = self.template_messages[: len(roles) - turns]
-        self.messages += messages
-        self._rows.append(
-            continuation(
-                self.processing_class,
-                [message.model_dump(exclude_none=True) for message in messages],
-                tools=self.tool_schemas,
-                history=history,
-                last=self._rows.ids[-1] if self._rows.ids else None,
-                add_generation_prompt=next_turn,
-            ),
-            trained=False,
+        before, rows = len(roles) - turns, self._rows
+        more = continuation(
+            self.processing_class,
+            _shown(messages),
+            tools=self.tool_schemas,
+            history=_shown(self.messages[:before]),
+            last=rows.ids[-1] if rows.ids else None,
+            add_generation_prompt=next_turn,
         )
+        self.messages += messages
+        rows.append(more, trained=False)
+
+
+def _shown(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [message.model_dump(exclude_none=True) for message in messages]
 
 
 def _is_used_up(limit: int | None, used: int) -> bool:

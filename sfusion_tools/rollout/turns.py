@@ -126,12 +126,11 @@ def format_parser(name: str | None = None, *, in_think: bool = False, tokenizer:
     def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
         if not tools:
             return ParsedTurn(text)
-        shown = [tool.model_dump() for tool in tools]
-        parsed = form.parse(text, shown, in_think=in_think)
+        parsed = form.parse(text, tools, in_think=in_think)
         if any(problem.kind == "unclosed_think" for problem in parsed.problems):
             # A call at the end of thinking that is never closed was meant as a call; engines agree.
             before, mark, thinking = text.rpartition(think)
-            repaired = form.parse(before + thinking, shown)
+            repaired = form.parse(before + thinking, tools)
             if repaired.calls:
                 return _turn(before + mark + repaired.content.removeprefix(before), repaired, ("unclosed_think",))
         return _turn(parsed.content, parsed)

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -29,10 +30,11 @@ class Lost(Exception):
 def _wait(status: int, headers: Mapping[str, str], number: int) -> float:
     """Return how long to wait before the next attempt; raise Lost if none is due."""
     what = {429: "it is too busy", 503: "it is not available"}.get(status, f"it answered {status}")
+    after = headers.get("Retry-After", "0")
     try:
-        asked = float(headers.get("Retry-After", "0"))
+        asked = float(after)
     except ValueError:
-        asked = 0.0
+        asked = max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
     if status not in (429, 503) or number == ATTEMPTS or asked > _LONGEST_WAIT:
         raise Lost(what)
     return asked + random.uniform(0.5, 1.0) * number

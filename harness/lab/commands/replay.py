@@ -1,7 +1,7 @@
 """``sfusion replay``: run recorded runs again and compare the journals.
 
-Exit code 0 if every journal is the same, every promise held and no file was changed since, 1 if not, 2 if a file is
-damaged or not trusted, 3 if something external is missing.
+Exit code 0 if every journal is the same, every promise held and every file is as its run wrote it, 1 if not, 2 if a
+file is damaged or not trusted, 3 if something external is missing.
 
 Example: sfusion replay runs/throttled-gateway
 """

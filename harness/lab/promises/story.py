@@ -29,6 +29,13 @@ def _spoils(strike: Event, compiles: bool) -> bool:
     return KINDS[strike["kind"]].final or (compiles and strike.get("what") == "not_utf8")
 
 
+def _by_name(events: list[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(event["event"], []).append(event)
+    return found
+
+
 @dataclass
 class CallStory:
     """The events of one call, in order."""
@@ -50,11 +57,7 @@ class CallStory:
 
     @cached_property
     def _by_name(self) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
-        found: tuple[dict[str, list[Event]], dict[str, list[Event]]] = {}, {}
-        for names, events in zip(found, (self.client, self.server), strict=True):
-            for event in events:
-                names.setdefault(event["event"], []).append(event)
-        return found
+        return _by_name(self.client), _by_name(self.server)
 
     @cached_property
     def answers(self) -> list[Event]:
@@ -192,7 +195,14 @@ class Story:
         return arrived, self._ends.get(call.call, math.inf)
 
     def of_world(self, *events: str) -> list[Event]:
+        found = [self._world_by_name[event] for event in events if event in self._world_by_name]
+        if len(found) <= 1:
+            return found[0] if found else []
         return [one for one in self.world if one["event"] in events]
+
+    @cached_property
+    def _world_by_name(self) -> dict[str, list[Event]]:
+        return _by_name(self.world)
 
     @cached_property
     def began(self) -> Event:

@@ -45,23 +45,27 @@ def write_run(result: RunResult, out: Path) -> Path:
     return folder
 
 
-def edited_files(folder: Path) -> list[str]:
-    """Return the files of a run that are not as the run wrote them: edited, or cut short."""
+def edited_line(folder: Path) -> str:
+    """Say which files are not as one run wrote them, and what to do; empty if all of them are.
+
+    Every run writes a digest of each file. They are checksums, not signatures: who recomputes them is not found out.
+    """
+    again = "run the scenario again, or copy the whole folder from where it ran"
     if not (folder / VERDICT).is_file():
-        return []
-    data = _read_verdict(folder / VERDICT)
-    recorded = {JOURNAL: data.get("journal_digest"), **(data.pop("digests", None) or {})}
+        return f"{folder}: {VERDICT} is missing: the run was interrupted, or the file was removed; {again}"
+    data = read_verdict(folder / VERDICT)
+    digests = data.pop("digests", None)
+    recorded = {JOURNAL: data.get("journal_digest"), **(digests if isinstance(digests, dict) else {})}
     found = {VERDICT: _digest(json.dumps(data))}
     for name in (JOURNAL, SCENARIO):
         with (folder / name).open("rb") as file:
             found[name] = hashlib.file_digest(file, _hash).hexdigest()
-    return [name for name, digest in found.items() if recorded.get(name, digest) != digest]
-
-
-def edited_line(folder: Path) -> str:
-    """Name those files in a sentence; empty if there are none."""
-    names = edited_files(folder)
-    return f"{folder}: changed or cut short after the run wrote it: {', '.join(names)}" if names else ""
+    if unknown := [name for name in found if recorded.get(name) is None]:
+        why = "it was edited, or an older sfusion wrote it, so its verdicts may not be those of the run"
+        return f"{folder}: {VERDICT} has no digest of {', '.join(unknown)}: {why}; {again}"
+    if edited := [name for name, digest in found.items() if recorded[name] != digest]:
+        return f"{folder}: changed, cut short or taken from another run: {', '.join(edited)}; {again}"
+    return ""
 
 
 def _hash() -> Any:
@@ -116,12 +120,13 @@ def _read_verdicts(path: Path) -> list[Verdict]:
     if not path.is_file():
         return []
     try:
-        return [Verdict.from_dict(one) for one in _read_verdict(path)["verdicts"]]
+        return [Verdict.from_dict(one) for one in read_verdict(path)["verdicts"]]
     except ValueError as error:
         raise JournalError(f"{path}: {error}; this is not a verdict, or not a whole one") from None
 
 
-def _read_verdict(path: Path) -> dict[str, Any]:
+def read_verdict(path: Path) -> dict[str, Any]:
+    """Read a verdict.json as plain data; raises JournalError."""
     try:
         data = parse_json(read_bounded(path, _LARGEST_VERDICT), str(path))
         if not isinstance(data, dict) or not isinstance(data.get("verdicts"), list):

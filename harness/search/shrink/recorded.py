@@ -14,7 +14,7 @@ from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption, CannotWrite
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises import PROMISES, Story, Verdict
-from sfusion.harness.lab.runs.directory import SCENARIO, read_run
+from sfusion.harness.lab.runs.directory import SCENARIO, edited_line, read_run
 from sfusion.harness.lab.runs.result import ERROR, RunResult
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
@@ -97,6 +97,8 @@ def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None
     found = failures_of(result)
     broken = [one.promise for one in found if one.promise in PROMISES]
     if not broken and run.is_dir():  # it is mended; the recording says what it was
+        if line := edited_line(run):
+            raise BadOption(f"{line}. It breaks nothing now, so only its verdict says what to keep")
         broken = [one.promise for one in read_run(run)[2] if one.state == "broken"]
     data, stated = task.scenario.plain, [made.name for made in task.scenario.promises]
     data["promises"] = [*data.get("promises", []), *(one for one in dict.fromkeys(broken) if one not in stated)]

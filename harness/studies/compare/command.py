@@ -3,8 +3,8 @@
 Settings, promises, outcomes, waits, texts and events are compared. Folders of many runs are compared run by run, by
 name. Earlier runs are in `DIR/.history`; see `sfusion history`.
 
-Exit code 0 if no promise got worse (held, then unknown or no longer checked, then broken), 1 if one did or a file was
-changed after its run wrote it; with --exact 1 if anything differs. 2 if the input is wrong.
+Exit code 0 if no promise got worse (held, then unknown or no longer checked, then broken), 1 if one did or a file is
+not as its run wrote it; with --exact 1 if anything differs. 2 if the input is wrong.
 
 Example: sfusion compare runs-before runs-after --html changes.html
 """

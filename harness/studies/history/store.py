@@ -22,11 +22,11 @@ from sfusion.harness.folder_lock import lock_folder
 from sfusion.harness.lab.figures import figures_of
 from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.lab.promises.verdict import check_types
-from sfusion.harness.lab.runs.directory import SCENARIO, VERDICT, write_run
+from sfusion.harness.lab.runs.directory import SCENARIO, VERDICT, read_verdict, write_run
 from sfusion.harness.lab.runs.result import RunResult
 from sfusion.harness.lab.scenarios.library import JOURNAL
 from sfusion_tools._version import __version__
-from sfusion_tools.bounded_input import parse_json, read_bounded, read_lines
+from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError, near
 
 _FIGURES = ("calls", "outcomes", "seconds", "throughput", "p50", "p95", "p99", "wait_p95", "attempts")
@@ -98,7 +98,6 @@ def current_commit() -> str:
 
 HISTORY = ".history"
 _RECORDS = "records.ndjson"
-_LARGEST_VERDICT = 50_000_000
 DEFAULT_LIMIT = 20
 """Runs of one scenario that are kept, the latest included."""
 
@@ -201,10 +200,9 @@ def _locked(out: Path) -> BinaryIO:
 def _is_of(folder: Path, record: HistoryRecord) -> bool:
     """Are the files of the latest run those of this record? Another command may have written there."""
     try:
-        data = parse_json(read_bounded(folder / VERDICT, _LARGEST_VERDICT), str(folder / VERDICT))
-    except InputError:
+        return bool(read_verdict(folder / VERDICT).get("journal_digest") == record.journal_digest)
+    except JournalError:
         return False
-    return isinstance(data, dict) and data.get("journal_digest") == record.journal_digest
 
 
 def _move_run(folder: Path, target: Path) -> None:

@@ -117,12 +117,12 @@ def test_a_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         ("{turns: [", "cannot be read"),
         ("just text", "a script is a list of turns"),
         ("{turns: [], ohterwise: x}", "unknown key 'ohterwise'"),
-        ("[{sya: hello}]", "turn 0: unknown key 'sya'"),
-        ("[3]", "turn 0: a turn must be a string or a mapping"),
-        ("[{tool_result: '['}]", "not a regular expression"),
-        ("[{finish: maybe}]", "stop, length, tool_calls or abort"),
-        ("[{calls: [{arguments: {}}]}]", "a call must have a `name`"),
-        ("[{turn: first}]", "`turn` must be an integer"),
+        ("[{sya: hello}]", "turns.0.sya: unknown key 'sya': did you mean 'say'?"),
+        ("[3]", "turns.0: Input should be a dictionary"),
+        ("[{tool_result: '['}]", "turns.0.tool_result: '[' is not a regular expression"),
+        ("[{finish: maybe}]", "turns.0.finish: Input should be 'stop', 'length', 'tool_calls' or 'abort'"),
+        ("[{calls: [{arguments: {}}]}]", "turns.0.calls.0.name: Field required"),
+        ("[{turn: first}]", "turns.0.turn: Input should be a valid integer"),
     ],
 )
 def test_a_wrong_script_is_refused_with_its_location(tmp_path: Path, text: str, why: str) -> None:

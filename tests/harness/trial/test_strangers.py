@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.trial.shapes.results import told_of
-from sfusion.harness.trial.trial import judge
+from sfusion.harness.trial.trial import Stage, judge
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -138,3 +138,40 @@ def test_flags_are_no_durations() -> None:
 def test_a_status_that_a_program_prints_is_not_its_own(tmp_path: Path) -> None:
     late = 'part["status"] == "TimeLimitExceeded"'
     assert "ends_told_apart" in _broken(tmp_path, STRICT.replace(late, '"TimeLimitExceeded" in str(data)'))
+
+
+PATIENT = """
+import asyncio, time
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+import aiohttp
+
+def seconds(asked):
+    return parsedate_to_datetime(asked).timestamp() - time.time()
+
+async def run(base_url, code):
+    async with aiohttp.ClientSession() as session:
+        while True:
+            async with session.post(f"{base_url}/run_code", json={"code": code, "language": "python"}) as answer:
+                if answer.status == 200:
+                    return (await answer.json())["run_result"]["stdout"]
+            await asyncio.sleep(max(0.0, seconds(answer.headers["Retry-After"])))
+"""
+
+
+@pytest.mark.parametrize("world", ["virtual", "wall"])
+@pytest.mark.parametrize(
+    ("reading", "broken"),
+    [
+        ("parsedate_to_datetime(asked).timestamp() - time.time()", set()),
+        ("1.0  # not a number", {"retry_after_respected"}),
+        ('datetime.strptime(asked[:-4], "%a, %d %b %Y %H:%M:%S").timestamp() - time.time()', {"retry_after_respected"}),
+    ],
+    ids=["right", "ignored", "as local time"],
+)
+def test_retry_after_may_be_a_date(reading: str, broken: set[str], world: Stage, tmp_path: Path) -> None:
+    right = "parsedate_to_datetime(asked).timestamp() - time.time()"
+    (tmp_path / "patient.py").write_text(PATIENT.replace(right, reading), encoding="utf-8")
+    found = judge(f"{tmp_path / 'patient.py'}:run", scenes="dates", world=world).verdicts
+    assert {one.promise for one in found if one.state == "broken"} == broken
+    assert {one.state for one in found if one.promise == "retry_after_respected"} == {"broken" if broken else "held"}

@@ -194,5 +194,5 @@ def _round(name: str, workers: list[Worker], chance: random.Random, counts: Coun
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # its server ends a moment later
         print(play(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1, Path(scratch)))

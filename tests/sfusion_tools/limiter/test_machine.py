@@ -19,7 +19,6 @@ from sfusion_tools.errors import ConfigError, LimiterError
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.machine import machine_limiter, snapshot
 from sfusion_tools.limiter.machine_place import FOLDER, FileStore, Place
-from sfusion_tools.limiter.messages import LimiterRecord
 from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.limiter.kills import play
@@ -86,6 +85,9 @@ async def test_a_dead_process_returns_its_permit_at_once() -> None:
     os.kill(pid, signal.SIGKILL)
     await give(await waiting)
     await asyncio.to_thread(os.waitpid, pid, 0)
+    record = FileStore(Place.of(name).record).read()
+    assert record is not None
+    assert list(record.clients) == [limiter.name], "a successor need not wait for the dead one"
     await limiter.aclose()
 
 
@@ -122,20 +124,6 @@ async def test_other_settings_are_named_and_those_of_a_successor_stay(caplog: py
     assert found.rate_limit == 3
     await first.aclose()
     await second.aclose()
-
-
-def test_the_record_names_only_clients_whose_process_runs(tmp_path: Path) -> None:
-    store = FileStore(str(tmp_path / "record"))
-    gone = os.fork()
-    if gone == 0:
-        os._exit(0)
-    store.pids = {"alive": os.getpid(), "dead": gone}
-    os.waitid(os.P_PID, gone, os.WEXITED | os.WNOWAIT)  # a zombie is dead too
-    store.write(LimiterRecord("x", {"rate_limit": 1}, {"alive": 1, "dead": 2, "unknown": 3}, 30.0))
-    found = FileStore(str(tmp_path / "record")).read()
-    os.waitpid(gone, 0)
-    assert found is not None
-    assert found.clients == {"alive": 1}
 
 
 def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,3 +401,46 @@ def test_a_prompt_that_leaves_no_token_for_a_reply_fails_at_once(over: int) -> N
     assert (request.state, request.ended_by) == (State.FAILED, EndCause.PROMPT_TOO_LONG)
     assert request.failure is not None
     assert f"max_model_len is {length - over}" in request.failure
+
+
+def test_steps_by_hand_give_the_rows_of_the_driver():
+    """verl 0.6.1's callers build the conversation themselves."""
+    ours, theirs = (
+        make(),
+        AsyncRolloutRequest(
+            messages=[{"role": "user", "content": "How many?"}],
+            tool_schemas=[schema("code_interpreter")],
+            tokenization_sanity_check_mode="strict",
+            use_inference_chat_template=False,
+        ),
+    )
+    ids = say(ours, "calling", CALL)
+    answer(ours, "3", metrics={"outcome": "ok"})
+    assert theirs.get_generation_prompt_ids(TOKENIZER) == theirs.input_ids
+    theirs.add_assistant_message(TOKENIZER, "calling", content_ids=[ids])
+    theirs.add_tool_response_messages(TOKENIZER, [ToolResponse()])
+    theirs.add_tool_response_messages(TOKENIZER, [ToolResponse(text="3")])
+    theirs.update_metrics({"outcome": "ok"}, "code_interpreter")
+    assert theirs.get_generation_prompt_ids(TOKENIZER) == ours.input_ids
+    say(ours, "It is 3.")
+    theirs.add_assistant_message(TOKENIZER, "It is 3.")
+    theirs.get_generation_prompt_ids(TOKENIZER)
+    theirs.finalize(TOKENIZER, {"code_interpreter": [1.0]})
+    for row in ROWS:
+        name = f"response_{row}"
+        assert getattr(theirs, name) == getattr(ours, name)
+    assert (theirs.state, theirs.ended_by, theirs.metrics.outcomes) == (ours.state, ours.ended_by, {"ok": 1})
+    assert theirs.reward_scores == {"code_interpreter": [1.0]}
+    assert [message.role for message in theirs.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_steps_by_hand_respect_the_limits_and_refuse_what_they_cannot_hold():
+    request = make(max_response_len=4)
+    request.add_assistant_message(None, "a long turn")
+    with pytest.raises(ValueError, match="text only"):
+        request.add_tool_response_messages(None, [ToolResponse(image=["x"])])
+    with pytest.raises(ValueError, match="by stop or length"):
+        request.finalize(None, {}, Finish.ABORT)
+    request.add_user_message(None, "more")
+    request.finalize(None, {}, Finish.LENGTH)
+    assert (len(request.response_ids), request.ended_by) == (4, EndCause.LENGTH)

@@ -117,6 +117,15 @@ def test_shrink_and_keep_from_the_command_line(tmp_path: Path, monkeypatch: pyte
     assert sfusion("shrink", run, "--keep", kept.parent, "--trust")[0] == 0
     assert Path("scenarios/found/same-moment-answers-are-own.yaml").is_file()
 
+    mended, verdict = Path("mended/answers-swapped.yaml"), run / "verdict.json"
+    given = ("shrink", run, "--keep", mended, "--tools", tools)
+    verdict.write_text(verdict.read_text().replace("answers_are_own", "arguments_are_own"))
+    code, output = sfusion(*given)
+    assert (code, "another run: verdict.json; run" in output.replace("\n", " ")) == (2, True), output
+    verdict.write_text(verdict.read_text().replace("arguments_are_own", "answers_are_own"))
+    assert sfusion(*given)[0] == 0
+    assert mended.read_text().startswith("# Broke answers_are_own"), "only the recording says so"
+
 
 def test_what_cannot_be_shrunk_says_why(tmp_path: Path) -> None:
     fine = tmp_path / "fine.yaml"

@@ -96,28 +96,84 @@ def test_a_promise_that_is_no_longer_checked_is_worse_and_a_new_one_is_not(recor
     (other / "verdict.json").unlink()
     code, text = compare(one, other)
     assert (code, "outcomes: held -> (none)" in text) == (1, True)
-    assert compare(other, one)[0] == 0
+    answer = tmp_path / "answer.json"
+    compare(other, one, "--json", answer)
+    assert not json.loads(answer.read_text())["runs"][0]["worse"]
+
+
+def without_digests(text: str, *names: str) -> str:
+    """Return an edited verdict without the digests that would show it, or without those of these files."""
+    data = json.loads(text.replace('"seed": 1', '"seed": 2'))
+    data["digests"] = {name: one for name, one in data["digests"].items() if names and name not in names}
+    return json.dumps({key: one for key, one in data.items() if one or key != "digests"})
+
+
+OTHERS = "changed, cut short or taken from another run: "
+NO_DIGEST = "verdict.json has no digest of "
 
 
 @pytest.mark.parametrize(
-    ("name", "edit"),
+    ("name", "edit", "found"),
     [
-        ("verdict.json", lambda text: text.replace('"seed": 1', '"seed": 2')),
-        ("journal.ndjson", lambda text: "".join(text.splitlines(keepends=True)[:-2])),
-        ("scenario.yaml", lambda text: text + "# a comment\n"),
+        ("verdict.json", lambda text: text.replace('"seed": 1', '"seed": 2'), f"{OTHERS}verdict.json"),
+        ("journal.ndjson", lambda text: "".join(text.splitlines(keepends=True)[:-2]), f"{OTHERS}journal.ndjson"),
+        ("scenario.yaml", lambda text: text + "# a comment\n", f"{OTHERS}scenario.yaml"),
+        ("verdict.json", without_digests, f"{NO_DIGEST}verdict.json, scenario.yaml: it was edited, or"),
+        ("verdict.json", lambda text: without_digests(text, "verdict.json"), f"{NO_DIGEST}verdict.json: it was"),
+        ("verdict.json", lambda text: text.replace("journal_digest", "digest"), f"{NO_DIGEST}journal.ndjson: it was"),
+        ("verdict.json", lambda text: json.dumps(json.loads(text) | {"digests": ["?"]}), f"{NO_DIGEST}verdict.json"),
+        ("verdict.json", None, "verdict.json is missing: the run was interrupted, or"),
     ],
 )
-def test_a_file_that_was_edited_or_cut_short_is_named(
-    recorded: Path, tmp_path: Path, name: str, edit: Callable[[str], str]
+def test_a_file_that_is_not_as_its_run_wrote_it_is_named(
+    recorded: Path, tmp_path: Path, name: str, edit: Callable[[str], str] | None, found: str
 ) -> None:
     one, other = recorded / "good" / "compared", tmp_path / "edited"
     shutil.copytree(one, other)
-    (other / name).write_text(edit((one / name).read_text()))
-    line = f"{other}: changed or cut short after the run wrote it: {name}"
-    code, text = compare(one, other)
-    assert (code, line in text.replace("\n", "")) == (1, True), text
-    replayed = CliRunner().invoke(app, ["replay", str(other)])
-    assert (replayed.exit_code, line in replayed.output) == (1, True)
+    (other / name).unlink()
+    if edit is not None:
+        (other / name).write_text(edit((one / name).read_text()))
+    assert_named(one, other, found)
+
+
+def assert_named(one: Path, other: Path, found: str) -> None:
+    expected = f"{other}: {found}".replace(" ", "")
+    for command in (["compare", str(one), str(other)], ["replay", str(other)]):
+        result = CliRunner().invoke(app, command)
+        text = "".join(result.output.split())  # lines are wrapped anywhere
+        assert (result.exit_code, expected in text, "runthescenarioagain" in text) == (1, True, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("taken", "found"),
+    [
+        (["journal.ndjson"], f"{OTHERS}journal.ndjson;"),
+        (["verdict.json"], f"{OTHERS}journal.ndjson, scenario.yaml;"),
+        (["verdict.json", "journal.ndjson"], f"{OTHERS}scenario.yaml;"),
+    ],
+)
+def test_files_of_two_runs_in_one_folder_are_named(
+    recorded: Path, tmp_path: Path, taken: list[str], found: str
+) -> None:
+    one, other = recorded / "good" / "compared", tmp_path / "mixed"
+    shutil.copytree(recorded / "small" / "compared", other)
+    for name in taken:
+        shutil.copy(one / name, other)
+    assert_named(one, other, found)
+
+
+@pytest.mark.parametrize(
+    "edit", [lambda text: text[: len(text) // 2], lambda text: f"<<<<<<< ours\n{text}>>>>>>> theirs\n"]
+)
+def test_a_verdict_that_is_cut_short_or_has_merge_conflicts_is_refused(
+    recorded: Path, tmp_path: Path, edit: Callable[[str], str]
+) -> None:
+    one, other = recorded / "good" / "compared", tmp_path / "damaged"
+    shutil.copytree(one, other)
+    (other / "verdict.json").write_text(edit((one / "verdict.json").read_text()))
+    for command in (["compare", str(one), str(other)], ["replay", str(other)]):
+        result = CliRunner().invoke(app, command)
+        assert (result.exit_code, "not a whole one" in result.output) == (2, True), result.output
 
 
 def test_folders_are_compared_run_by_run(recorded: Path) -> None:

@@ -14,7 +14,9 @@ async function post(body: unknown, seconds: number): Promise<any> {
       const answer = await fetch(`${process.env.SANDBOX_FUSION_URL}/run_code`, { method: "POST", headers, body: JSON.stringify(body), signal });
       if (answer.status === 200) return await answer.json();
       if (attempt === 3) throw new Error(`the sandbox answered ${answer.status}`);
-      await pause(Number(answer.headers.get("Retry-After") ?? 0.05));
+      const after = answer.headers.get("Retry-After") ?? "0.05";
+      const seconds_left = (Date.parse(after) - Date.now()) / 1000;
+      await pause(isNaN(Number(after)) ? Math.max(0, seconds_left) : Number(after));
     } catch (error) {
       if (attempt === 3) throw new Error(`the sandbox failed: ${error}`);
     }
