@@ -30,7 +30,7 @@ from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.check import Checked, check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look import read_records
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import SandboxFusionTool
 
 PRODUCTIONS = Path(__file__).parent / "productions"

@@ -12,8 +12,8 @@ from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedg
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, read_upstream
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire import Served, ServerOptions, WorkEvents
-from sfusion.fakes.wire.served import queue_family, server_of
+from sfusion.fakes.wire.core import WorkEvents
+from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})

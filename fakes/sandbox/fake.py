@@ -31,18 +31,9 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
     sent_fields,
 )
-from sfusion.fakes.wire import (
-    Answer,
-    Execution,
-    Request,
-    Routes,
-    Served,
-    ServerOptions,
-    Subject,
-    call_of,
-    digest_of,
-)
-from sfusion.fakes.wire.served import queue_family, server_of
+from sfusion.fakes.wire.app import Execution, Request, Routes, Subject, call_of, digest_of
+from sfusion.fakes.wire.message import Answer
+from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import near
 from sfusion_tools.exposition import MetricFamily

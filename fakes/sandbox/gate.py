@@ -9,7 +9,8 @@ from typing import Any
 from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
 from sfusion.fakes.sandbox.spoil import spoil
-from sfusion.fakes.wire import Answer, Request, Visit
+from sfusion.fakes.wire.app import Request, Visit
+from sfusion.fakes.wire.message import Answer
 
 _Running = asyncio.Future[bool]
 """A program that runs: whether it came to its end or was stopped."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from sfusion.fakes.sandbox.executors.scripted import COMPILED
 from sfusion.harness.lab.facts.read import TextReading, normal_wording, optional_streams, read_text
+from sfusion.harness.lab.facts.sent import WIRE_DEFAULTS
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import UNSET, Told
 from sfusion.harness.trial.plan import TrialCall
@@ -26,6 +28,8 @@ FAILED_ENDS = ("not_run", "may_have_run", "throttled", "sandbox_failed")
 _MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
 _DOUBTFUL = frozenset({"content_type", "output"})
 """Faults that leave the result in the answer, though a client may rightly refuse such an answer."""
+FAIR = 1.0
+"""Seconds for which a client must wait for an answer that is due, whatever it is connected by."""
 _HARMLESS = _DOUBTFUL | {"delay", "drip"}
 
 
@@ -37,6 +41,7 @@ class CallFacts:
     played: PlayedCall
     scene: PlayedScene
     takes: frozenset[str]
+    on_wall: bool = False
     requests: list[SentRequest] = field(default_factory=list)
 
     @property
@@ -71,6 +76,25 @@ class CallFacts:
             return "raises" in self.takes
         printed = self.truth is not None and bool(self.truth.stdout.strip())
         return printed and self.reading is not None and not self.reading.shown
+
+    @property
+    def due(self) -> float:
+        """Return after how many seconds a sandbox has the result of its program."""
+        asked = {**WIRE_DEFAULTS, **request_fields(self.planned.ask, self.scene.settings)}
+        asked |= self.requests[-1].fields if self.requests else {}
+        limits = (max(0.0, float(asked[name])) for name in ("run_timeout", "compile_timeout"))
+        truth = self.scene.scene.programs.get(self.mark, (ProgramTruth(),))[0]
+        return truth.due(*limits, compiled=asked["language"] in COMPILED)
+
+    @property
+    def starved(self) -> bool:
+        """Did it rightly give up, on a wall clock, because the sandbox answered too late or never read its request?"""
+        if not self.on_wall or self.answered is not None or self.played.ended_at is None:
+            return False
+        if self.planned.ask.tests or any(one.faults or one.status not in (0, 200) for one in self.requests):
+            return False
+        began = self.requests[-2].at if len(self.requests) > 1 else self.played.asked_at
+        return self.played.ended_at - began >= self.due + FAIR
 
     @property
     def set_aside(self) -> bool:
@@ -149,13 +173,14 @@ class TrialFacts:
         self.record = record
         self.takes = record.takes
         self.tolerance = record.tolerance
+        self.on_wall = record.stage == "wall"
         self.accepted: Mapping[str, Collection[str]] | None = None
         """The wordings per end that somebody has read and found true, if they were kept."""
         self.scenes: dict[str, list[CallFacts]] = {}
         self.unasked: list[tuple[str, SentRequest]] = []
         for name, played in record.scenes.items():
             planned = {one.ask.call: one for one in played.scene.calls}
-            calls = [CallFacts(planned[one.ask.call], one, played, record.takes) for one in played.calls]
+            calls = [CallFacts(planned[one.ask.call], one, played, record.takes, self.on_wall) for one in played.calls]
             self.scenes[name] = calls
             by_mark: dict[str, list[CallFacts]] = {}
             for call in calls:

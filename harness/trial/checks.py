@@ -8,6 +8,7 @@ from typing import Any
 
 from sfusion.harness.lab.promises.verdict import How, Verdict, sentence_of
 from sfusion.harness.trial.calls import CallFacts, TrialFacts
+from sfusion.harness.trial.client import TAKES
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,14 @@ class TrialCheck:
     identity: tuple[str, ...]
     needs: frozenset[str]
     """What a client must take to be judged; otherwise the verdict is unknown."""
+    unseen: str
+    """What the trial did not see if there was nothing to judge, and what would show it."""
 
     def judge(self, facts: TrialFacts) -> list[Verdict]:
         """Return a broken verdict for each way in which it fails; else one that it held, or why that is unknown."""
         if lacking := self.needs - facts.takes:
-            return [self._verdict("unknown", "not_taken", {"lacking": sorted(lacking)})]
+            wanted = " and ".join(f"{TAKES[one]} ({one})" for one in sorted(lacking))
+            return [self._verdict("unknown", "not_taken", {"wanted": wanted})]
         found = list(self.find(facts))
         wrong: dict[How, list[Wrong]] = {}
         for one in found:
@@ -46,7 +50,7 @@ class TrialCheck:
             return [self._broken(how, ones) for how, ones in wrong.items()]
         if found:
             return [self._verdict("held", "held", {"judged": len(found)})]
-        return [self._verdict("unknown", "unseen", {})]
+        return [self._verdict("unknown", "unseen", {"unseen": self.unseen})]
 
     def _broken(self, how: How, ones: list[Wrong]) -> Verdict:
         sentence = sentence_of(self.sentences[how.kind], ones[0].parameters)
@@ -60,21 +64,24 @@ class TrialCheck:
 
 _COMMON = {
     "held": "{judged:thing} judged",
-    "not_taken": "this client does not take: {lacking}",
-    "unseen": "the trial of this client showed nothing of it",
+    "not_taken": "only for a client that {wanted}",
+    "unseen": "{unseen}",
 }
 CHECKS: dict[str, TrialCheck] = {}
 """Every check by name, in the order of the report."""
 
 
 def check(
-    *identity: str, needs: Iterable[str] = (), **sentences: str
+    *identity: str, unseen: str, needs: Iterable[str] = (), **sentences: str
 ) -> Callable[[Callable[[TrialFacts], Findings]], TrialCheck]:
-    """Register a function as a check under its name; ``sentences`` has one for each kind of finding."""
+    """Register a function as a check under its name; ``sentences`` has one for each kind of finding.
+
+    ``unseen`` says what a trial lacked in which it found nothing to judge, and what would show it.
+    """
 
     def register(find: Callable[[TrialFacts], Findings]) -> TrialCheck:
         about = " ".join((find.__doc__ or "").split())
-        made = TrialCheck(find.__name__, about, find, sentences, identity, frozenset(needs))
+        made = TrialCheck(find.__name__, about, find, sentences, identity, frozenset(needs), unseen)
         CHECKS[made.name] = made
         return made
 
@@ -93,5 +100,7 @@ def shown(value: Any, most: int = 80) -> str:
 
 
 def played_ends(facts: TrialFacts) -> Iterator[CallFacts]:
-    """Yield the calls that were made in earnest: neither cancelled nor broken off, nor such as may end in any way."""
-    return (call for call in facts if call.told is not None and not call.played.cancelled and call.planned.end != "any")
+    """Yield the calls that were made in earnest: not cancelled, broken off or starved, nor free to end in any way."""
+    for call in facts:
+        if call.told is not None and not (call.played.cancelled or call.planned.end == "any" or call.starved):
+            yield call

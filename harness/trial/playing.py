@@ -21,7 +21,7 @@ from sfusion.harness.trial.record import PlayedCall, PlayedScene
 from sfusion.harness.trial.sandbox import TrialSandbox
 
 _GRACE = 5.0
-"""Seconds that a cancelled call, and the end of a client, get before they count as stuck."""
+"""Seconds that a cancelled call, and the end of a client, get before they count as stuck, on an idle machine."""
 _SETTLED = 2.0
 """Seconds after the last call in which a sandbox learns that nobody waits for its answers any more."""
 _PAUSE = 0.001
@@ -37,6 +37,7 @@ async def play_scene(
     played: PlayedScene,
     *,
     jump: Callable[[float], None] = lambda seconds: None,
+    grace: float = _GRACE,
 ) -> None:
     """Play the calls of a scene against sandboxes that listen already, and write what happens into ``played``."""
     loop = asyncio.get_running_loop()
@@ -68,7 +69,7 @@ async def play_scene(
             if call.told is not None and call.returned is not None and dict(call.told.fields) != dict(call.returned):
                 call.later = copy.deepcopy(dict(call.returned))
         try:
-            await asyncio.wait_for(client.end(), _GRACE)
+            await asyncio.wait_for(client.end(), grace)
         except Exception as error:
             played.raised_at_end = f"end: {type(error).__name__}: {error}"
         played.ended = loop.time()

@@ -73,7 +73,7 @@ class _Scene:
     def rich(self, name: str) -> str:
         """Return several lines of which every blank matters, the last without its end."""
         a, b, c = (self.word(name, part) for part in "abc")
-        rule, misleading = "- · " * 16, "Warning: SandboxError TimeLimitExceeded"
+        rule, misleading = "- · " * 16, "Warning: SandboxError TimeLimitExceeded C:\\new\\x41 &lt;"
         return f"  {a}\n\n    é e\u0301 漢字 🙂 {b}  \n{rule}\n{rule}\n{misleading} -17 0.123456789 1e-9\n\tend {c}"
 
     def add(
@@ -180,6 +180,7 @@ class _Maker:
         s.add("program_error", ProgramTruth("", long_text(LONGEST // 2, self.seed, "long error"), 3))
         for arguments in ({}, {"code": 7}, {"code": None}, {"kode": "print()"}, ["print()"]):
             s.add("bad_arguments", arguments=arguments)
+        s.add("program_error", ProgramTruth("", "", 9))  # not what signal 9 is
         for _ in range(2):
             s.add("ok", s.out())
         s.add("ok", s.out(), stdin=f"  {s.word('in')}\n last")
@@ -363,10 +364,12 @@ class _Maker:
     def tests(self) -> Scene:
         """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the answers."""
         s = self.begin("tests")
-        for passed, lost in ((4, 0), (3, 0), (2, 0), (0, 0), (4, 1), (4, 2), (4, 4), (2, 2), (4, 0)):
+        for passed, lost in ((4, 0), (3, 0), (2, 0), (0, 0), (4, 1), (4, 2), (4, 4), (2, 2), (4, 0), (0, 0)):
             words = [(f"{s.word('in', number)}\n", f"{s.word('out', number)}\n") for number in range(4)]
             mark = s.add(f"tests {passed} {lost}", needs=("tests",), tests=tuple(words))
             for number, (stdin, expected) in enumerate(words):
-                truth = ProgramTruth(expected if number < passed else f"{s.word('wrong', number)}\n")
+                wrong = f"{s.word('wrong', number)}\n"
+                wrong += f"{expected}{wrong}" * (len(s.calls) == 10)  # right and wrong together is wrong
+                truth = ProgramTruth(expected if number < passed else wrong)
                 s.programs[f"{mark}|{stdin}"] = (truth if number < 4 - lost else ProgramTruth(ending="lost"),)
         return s.scene(needs=frozenset({"tests"}))

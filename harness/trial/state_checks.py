@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from sfusion.harness.trial.calls import TrialFacts
+from sfusion.harness.trial.calls import CallFacts, TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, shown, unless
 
 _FOR_GOOD = 2
 """Sessions, and tasks of one name, that may outlive a client, such as one that a limiter of the process keeps."""
 
 
-@check(altered="{call}: {how}")
+@check(
+    needs=("arguments",),
+    altered="{call}: {how}",
+    unseen="no call ended",
+)
 def arguments_unchanged(facts: TrialFacts) -> Findings:
     """The client does not modify its arguments."""
-    if "arguments" in facts.takes:
-        for call in facts:
-            if call.told is not None:
-                yield unless(not call.told.altered, "altered", call=call.name, how=shown(call.told.altered, 160))
+    for call in facts:
+        if call.told is not None:
+            yield unless(not call.told.altered, "altered", call=call.name, how=shown(call.told.altered, 160))
 
 
 @check(
@@ -25,6 +28,7 @@ def arguments_unchanged(facts: TrialFacts) -> Findings:
     busy="when the last call of scene {scene} had ended, {left:request} of the client were in flight",
     connections="after scene {scene} {left:connection} were open, of {most} that were needed at once",
     sessions="in scene {scene} {left:session} of aiohttp were dropped without being closed",
+    unseen="no scene was played to its end",
 )
 def nothing_left(facts: TrialFacts) -> Findings:
     """No instance, task, request or connection outlives the calls."""
@@ -33,17 +37,36 @@ def nothing_left(facts: TrialFacts) -> Findings:
             continue
         held, tasks = scene.instances_left, scene.tasks_left
         many = sorted({task for task in tasks if tasks.count(task) > _FOR_GOOD})
-        most, left = max((one.in_flight for one in scene.requests), default=0), scene.connections_left
+        most, left = _most_at_once(facts, name), scene.connections_left
+        busy = scene.busy - sum(_given_up(call) for call in facts.of(name))
         enough = left <= max(2, most * len(scene.settings.urls))
         unclosed = scene.logged.count("Unclosed client session")  # aiohttp says so where a session is collected
         found = [
             unless(not held, "instances", scene=name, held=len(held), first=next(iter(held), "")),
             unless(not many, "tasks", scene=name, left=len(tasks), names=many),
-            unless(not scene.busy, "busy", scene=name, left=scene.busy),
+            unless(busy <= 0, "busy", scene=name, left=busy),
             unless(enough, "connections", scene=name, left=left, most=most),
             unless(unclosed <= _FOR_GOOD, "sessions", scene=name, left=unclosed),
         ]
         yield from (*filter(None, found), None)
+
+
+def _given_up(call: CallFacts) -> bool:
+    """Did a call end before its last request, whose program then goes on in the sandbox?"""
+    ended, last = call.played.ended_at, call.requests[-1:]
+    return call.answered is None and ended is not None and any(one.ended is None or one.ended > ended for one in last)
+
+
+def _most_at_once(facts: TrialFacts, scene: str) -> int:
+    """Return how many connections a client needed at once: one per request in flight, as it sees them.
+
+    On a wall clock it may take another before it has put the last one back, but never more than it makes calls.
+    """
+    if not facts.on_wall:
+        return max((one.in_flight for one in facts.record.scenes[scene].requests), default=0)
+    calls = [call.played for call in facts.of(scene)]
+    ends = [(one.ended_at if one.ended_at is not None else float("inf"), one.asked_at) for one in calls]
+    return max((sum(begin <= at <= end for end, begin in ends) for _, at in ends), default=0)
 
 
 @check(
@@ -51,6 +74,7 @@ def nothing_left(facts: TrialFacts) -> Findings:
     needs=("cancel",),
     swallowed="{call}: cancelled, but it returned {text}",
     goes_on="{call}: cancelled, but its request stayed in flight",
+    unseen="no call was cancelled before its end; the scene `cancelled` plays some",
 )
 def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
     """A cancelled call and its request end at once."""
@@ -68,11 +92,14 @@ def cancellation_ends_a_call(facts: TrialFacts) -> Findings:
         yield unless(not flying, "goes_on", call=call.name)
 
 
-@check("place", leaked="the value of header {header} is in {place}")
+@check(
+    "place",
+    needs=("headers",),
+    leaked="the value of header {header} is in {place}",
+    unseen="no scene was played",
+)
 def secrets_kept(facts: TrialFacts) -> Findings:
     """The values of configured headers never appear in a text, exception or log line."""
-    if "headers" not in facts.takes:
-        return
     for name, scene in facts.record.scenes.items():
         for header, value in scene.settings.headers.items():
             secret = value.split()[-1]

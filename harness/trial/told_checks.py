@@ -26,7 +26,13 @@ _READ = {
 }
 
 
-@check("kind", "stream", needs=("text",), **_READ)
+@check(
+    "kind",
+    "stream",
+    needs=("text",),
+    **_READ,
+    unseen="no program ended and returned a text; the scene `programs` plays some",
+)
 def read_as_happened(facts: TrialFacts) -> Findings:
     """The text contains the program's output once and in order; a truncated text says how much is missing."""
     for call in played_ends(facts):
@@ -43,6 +49,8 @@ def read_as_happened(facts: TrialFacts) -> Findings:
     "place",
     text="{call}: the program exited with {code}, the text says {told}",
     field="{call}: the program exited with {code}, the field says {told}",
+    signal="{call} was ended by signal {code}, {other} exited with that code, and the text is the same: {told}",
+    unseen="no result has an exit code, as a field (exit_code, return_code) or in its text",
 )
 def exit_code_told(facts: TrialFacts) -> Findings:
     """Any exit code in the text or in a field is the real one."""
@@ -64,6 +72,14 @@ def exit_code_told(facts: TrialFacts) -> Findings:
             if told_numbers:
                 about = {"call": call.name, "code": truth.exit, "told": sorted(told_numbers), "place": "text"}
                 yield unless(told_numbers & exits(truth.exit), "text", **about)
+    silent = [call for call in played_ends(facts) if call.truth and not (call.truth.stdout or call.truth.stderr)]
+    for one, other in itertools.permutations(silent, 2):
+        assert one.truth is not None
+        assert other.truth is not None
+        code, words = other.truth.exit, one.wording
+        if one.truth.exit == -code < 0 and words is not None and code in integers(words):
+            about = {"call": one.name, "other": other.name, "code": code, "told": shown(words), "place": "signal"}
+            yield unless(words != other.wording, "signal", **about)
 
 
 # -- the ends --
@@ -86,6 +102,7 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     needs=("text",),
     same="{one} and {other} have the same wording: {wording} ({call} and {other_call})",
     all_same="{one} and {other} cannot be told apart: both are always {wording}",
+    unseen="fewer than two ways to end were played; the scenes `programs` and `failures` have them all",
 )
 def ends_told_apart(facts: TrialFacts) -> Findings:
     """Outcomes that the caller must be able to distinguish never have the same wording."""
@@ -103,7 +120,12 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
             yield unless(not shared, "same", one=one, other=other, wording=shown("".join(shared[:1])), **calls)
 
 
-@check("end", needs=("text",), new="{end}: nobody has read this wording yet: {wording} ({call})")
+@check(
+    "end",
+    needs=("text",),
+    new="{end}: nobody has read this wording yet: {wording} ({call})",
+    unseen="no wordings were accepted yet; --baseline FILE --update keeps these, --baseline FILE compares",
+)
 def wordings_accepted(facts: TrialFacts) -> Findings:
     """Every wording is in the accepted baseline."""
     if facts.accepted is not None:
@@ -121,6 +143,13 @@ _STATED: Mapping[str, Collection[str]] = {
     "sandbox_failed": ("sandbox_error", "bad_response"),
 }  # fmt: skip
 """The outcomes of sfusion's vocabulary that fit each end."""
+_OF_SERVER: Mapping[str, Collection[str]] = {
+    "ok": ("Success", "Finished"), "ok_empty": ("Success", "Finished"), "program_error": ("Failed", "Finished"),
+    "compile_error": ("Failed", "Finished"), "timeout": ("Failed", "TimeLimitExceeded"),
+    "compiler_timeout": ("Failed", "TimeLimitExceeded"),
+}  # fmt: skip
+"""The words of the server for the ends of programs, as a client passes them on: they tell few ends apart by design."""
+_SERVER_WORDS = frozenset(word for words in _OF_SERVER.values() for word in words)
 _STATED_FAILURES = frozenset(one for end in FAILED_ENDS for one in _STATED[end])
 
 
@@ -131,6 +160,7 @@ _STATED_FAILURES = frozenset(one for end in FAILED_ENDS for one in _STATED[end])
     unstated="{call} ({end}): {field} is missing, which other calls have",
     same="{end} and {other}: {field} says {told} for both",
     infrastructure="{call} ({end}): infrastructure says {told}",
+    unseen="no result has a field `outcome`, `stated`, `status` or `infrastructure`",
 )
 def outcome_stated(facts: TrialFacts) -> Findings:
     """A stated outcome fits what happened, and two outcomes that must be distinguishable are stated differently."""
@@ -139,6 +169,7 @@ def outcome_stated(facts: TrialFacts) -> Findings:
         if not told:
             continue
         ours = all(value in OUTCOMES for _, value in told)
+        passed_on = all(value in _SERVER_WORDS for call, value in told if call.end in _OF_SERVER)
         values: dict[Any, str] = {}
         for call in played_ends(facts):
             if call.told is None or call.told.raised or call.end == "failed" or call.planned.ask.tests:
@@ -150,6 +181,8 @@ def outcome_stated(facts: TrialFacts) -> Findings:
             elif ours:
                 fits = _STATED_FAILURES if call.set_aside else _STATED.get(end, OUTCOMES)
                 yield unless(value in fits, "wrong", **about)
+            elif passed_on:
+                yield unless(value in _OF_SERVER.get(end, (value,)), "wrong", **about)
             else:
                 group = "ok" if end == "ok_empty" else "failed" if end in FAILED_ENDS else end
                 known = values.setdefault(shown(value), group)
@@ -161,7 +194,11 @@ def outcome_stated(facts: TrialFacts) -> Findings:
             yield unless(told_flag == call.failed, "infrastructure", **about)
 
 
-@check("end", raised="{call} ({end}): raised {error}")
+@check(
+    "end",
+    raised="{call} ({end}): raised {error}",
+    unseen="no call ended",
+)
 def returns(facts: TrialFacts) -> Findings:
     """The client returns a result. Only a shape that reports failures as exceptions may raise."""
     for call in played_ends(facts):
@@ -190,6 +227,7 @@ def _number(reward: Any) -> float | None:
     whatever="the reward is {reward} whether or not the program prints the ground truth",
     unearned="{call} ({end}): the reward is {reward}, as for a right answer",
     unscored="{call} ({end}): there is no reward",
+    unseen="no result has a reward: calc_reward() of a tool, or a field `reward` or `score`",
 )
 def reward_follows_the_end(facts: TrialFacts) -> Findings:
     """Right and wrong answers get different rewards, and a sandbox failure gets no reward."""
@@ -240,6 +278,7 @@ def _kind(call: CallFacts) -> str | None:
     attempts="{call}: {field} says {told}, but {sent:request} came",
     executions="{call}: {field} says {told}, but its program was run {sent:time}",
     time="{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
+    unseen="no result has fields beside its text, such as `attempts`, `total_s` or `permit_wait_s`",
 )
 def metrics_true(facts: TrialFacts) -> Findings:
     """The metrics of a call are its own and match what was sent and received."""
@@ -278,6 +317,7 @@ def metrics_true(facts: TrialFacts) -> Findings:
     flat="the score of a solution that passes all tests is {score}, of one that passes none {other}",
     falls="{call}: a solution that passes more tests has a lower score: {score} after {usual}",
     lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
+    unseen="no solution was scored; the scene `tests` plays some",
 )
 def lost_tests_not_failed(facts: TrialFacts) -> Findings:
     """Tests that the sandbox lost do not count as failed."""

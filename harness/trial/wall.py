@@ -62,15 +62,19 @@ class WallStage:
         self._speed = 1.0 if child else SPEED
         self._takes = frozenset(make_client().takes)
         self._forgotten: dict[str, str] = {}
+        self._forgotten_marks = set[str | None]()
+        self._late = _Lateness()
 
     def play(self) -> Record:
         """Play all scenes that the client can take, until the time is up; those of another process at once."""
         record = Record("wall", self._takes)
-        with _Lateness() as late:
+        with self._late:
             self._play_into(record)
         # A request takes several threads: this one's, the sandbox's, and often one of the client.
-        record.tolerance = (_JITTER + 2 * late.worst) * self._speed
+        record.tolerance = max((_JITTER + 2 * self._late.worst) * self._speed, _pace(record))
         record.left_out |= self._forgotten
+        for played in record.scenes.values():  # a call that was left behind may have gone on
+            played.requests[:] = [sent for sent in played.requests if sent.mark not in self._forgotten_marks]
         return record
 
     def _play_into(self, record: Record) -> None:
@@ -114,7 +118,7 @@ class WallStage:
         gate = asyncio.Semaphore(_AT_ONCE)
         with jumping(time.time) as jump:
             await asyncio.gather(*(self._part(part, gate, jump, stack) for part in parts))
-        await asyncio.sleep(_JITTER)
+        await asyncio.sleep((_JITTER + 4 * self._late.worst) * self._speed)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         parts[0].tasks_left = tuple(sorted(getattr(task.get_coro(), "__qualname__", "") for task in left))
 
@@ -130,9 +134,10 @@ class WallStage:
             part.settings = Settings(urls, scale=plan.scale, **{**plan.settings, **scene.settings})
             patience, jitter = _PATIENCE * self._speed, _JITTER * self._speed
             impatient = _Impatient(client, scene, patience, jitter)
-            await play_scene(scene, impatient, part.settings, sandboxes, part, jump=jump)
+            await play_scene(scene, impatient, part.settings, sandboxes, part, jump=jump, grace=_LAST * self._speed)
             if part.busy:
-                await asyncio.sleep(4 * jitter)  # a sandbox may be late to note that it is done
+                # A sandbox may be late to note that it is done.
+                await asyncio.sleep(4 * (jitter + self._late.worst * self._speed))
                 part.busy = min(part.busy, sum(sandbox.ledger.in_flight for sandbox in sandboxes))
         self._leave_behind(part, patience)
         part.requests[:] = [sent for sent in part.requests if sent.mark != WARM_UP]
@@ -145,15 +150,17 @@ class WallStage:
         """
         late = [one for one in part.calls if one.told is None and not one.cancelled]
         for call in late:
+            had_its_time = call.ended_at is not None and call.ended_at - call.asked_at >= patience
             call.ended_at = None
             mark = mark_of(call.ask.code)
             attempts = [sent for sent in part.requests if sent.mark == mark]
-            if not self._child and len(attempts) == 1 and "hang" in attempts[0].faults:
+            if not self._child and had_its_time and len(attempts) == 1 and "hang" in attempts[0].faults:
                 part.scene = replace(part.scene, horizon=patience)
                 continue
             part.calls.remove(call)
-            part.requests[:] = [sent for sent in part.requests if sent.mark != mark]
-            self._forgotten[call.ask.call] = f"had not ended after {patience:g} s, and was left behind"
+            self._forgotten_marks.add(mark)
+            after = f"after {patience:g} s" if had_its_time else "when the time of the trial was over"
+            self._forgotten[call.ask.call] = f"had not ended {after}, and was left behind"
         if late or part.broken_off:
             part.broken_off, part.busy, part.connections_left = "", 0, 0
 
@@ -190,6 +197,23 @@ def _join(whole: PlayedScene, parts: list[PlayedScene]) -> None:
     whole.began = min((part.began for part in parts), default=0.0)
     whole.ended = max((part.ended for part in parts), default=0.0)
     whole.requests.sort(key=lambda sent: sent.at)
+
+
+def _pace(record: Record) -> float:
+    """Return the longest time that a plain call spent outside the sandbox: what this client takes on this machine."""
+    found = [0.0]
+    for played in (record.scenes[name] for name in ("programs", "idle") if name in record.scenes):
+        sent = Counter(one.mark for one in played.requests)
+        handled = {
+            one.mark: one.ended - one.at
+            for one in played.requests
+            if one.ended is not None and not one.faults and sent[one.mark] == 1
+        }
+        for call in played.calls:
+            took = handled.get(mark_of(call.ask.code) or "")
+            if took is not None and call.told is not None and call.ended_at is not None:
+                found.append(call.ended_at - call.asked_at - took)
+    return max(found)
 
 
 class _Lateness(threading.Thread):

@@ -88,10 +88,11 @@ class ObjectCallParser(StreamParser):
             if not values:
                 self.refuse(Flaw("empty_call", "its list is empty"), position=one.position, raw=one.raw)
             repaired = [*loaded.repaired, *remarks]
-            if crowded and (isinstance(loaded.value, list) or len(found) > 1):
+            several = crowded and (isinstance(loaded.value, list) or len(found) > 1)
+            if crowded and several:
                 repaired.append(crowded)
             for value in values:
-                if crowded:
+                if several:
                     key = _frozen(value)
                     if key in seen:
                         self.refuse(DOUBLED, position=one.position, raw=one.raw)

@@ -25,6 +25,14 @@ class ProgramTruth:
     warnings: str = ""
     """What the compiler says although it succeeds."""
 
+    def due(self, run_timeout: float, compile_timeout: float, *, compiled: bool) -> float:
+        """Return after how many seconds a sandbox with these time limits has its result."""
+        endless = float("inf")
+        compiling = min(endless if self.ending == "compiler_stopped" else self.compile_seconds, compile_timeout)
+        running = min(endless if self.ending == "stopped" else self.seconds, run_timeout)
+        started = self.ending not in ("not_compiled", "compiler_stopped")
+        return (compiling if compiled else 0.0) + (running if started else 0.0)
+
     @property
     def failed(self) -> bool:
         return self.ending != "exited" or self.exit != 0

@@ -37,9 +37,9 @@ from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.figures import FEWEST
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion.harness.studies.learn.survey import Survey, Window, sample
-from sfusion.harness.studies.look import Call, LogReader
-from sfusion.harness.studies.look.reading import UnreadableLines, with_stdin
+from sfusion.harness.studies.look.reading import LogReader, UnreadableLines, with_stdin
 from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
 _EVERY = 10_000

@@ -78,7 +78,9 @@ def _is_method(target: Any, name: str) -> bool:
 class FunctionClient:
     """A function, a method of an object, or a class of which each scene gets an object."""
 
-    learned = ("route", "takes")
+    learned = ("route", "takes", "other_form")
+    other_form = False
+    """It takes files as bytes, not in base64; tests as an object, not as JSON, or the other way round."""
 
     def __init__(self, target: Any, where: str, surroundings: Surroundings) -> None:
         self._class = target if isinstance(target, type) else None
@@ -131,14 +133,19 @@ class FunctionClient:
         self._surroundings.set(settings.urls[0] + self.route)
         if self._class is not None:
             args, kwargs = self._made_with.bind(settings_values(settings, self._made_with, self.route))
-            self._object = self._class(*args, **kwargs)
+            try:
+                self._object = self._class(*args, **kwargs)
+            except Exception as error:
+                given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+                problem = f"{self._class.__qualname__}({given}) raised {type(error).__name__}: {error}"
+                raise BadOption(f"{problem}. Judge a function of yours that makes it with what it needs") from error
             if hasattr(self._object, "__aenter__"):
                 self._object = await self._object.__aenter__()
 
     async def call(self, ask: TrialAsk) -> Told:
         function = self.function if self._class is None else getattr(self._object, self._method)
         args, kwargs = self.parameters.bind(
-            call_values(ask, self._settings, self.parameters, self.route, self._made_with)
+            call_values(ask, self._settings, self.parameters, self.route, self._made_with, other_form=self.other_form)
         )
         try:
             if self.is_async:

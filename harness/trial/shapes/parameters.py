@@ -63,7 +63,7 @@ class Parameters:
         """Read a signature; raise BadOption for required parameters of unknown meaning, with ``where`` they belong."""
         roles: dict[str, inspect.Parameter] = {}
         strange = []
-        for one in _signature(function).parameters.values():
+        for one in _parameters(function):
             if one.name == "self" or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
                 continue  # a method is not bound yet
             if (role := _ROLE.get(one.name.lower().strip("_"))) is not None and role not in roles:
@@ -102,6 +102,23 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(function)
 
 
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return all parameters; of a constructor that passes on keywords also those of the class that gets them."""
+    found = list(_signature(function).parameters.values())
+    makers = (
+        [vars(base)["__init__"] for base in function.__mro__ if "__init__" in vars(base)]
+        if isinstance(function, type)
+        else []
+    )
+    for maker in makers[1:-1]:
+        if not any(one.kind is one.VAR_KEYWORD for one in found):
+            break
+        names = {one.name for one in found}
+        inherited = [one for one in _signature(maker).parameters.values() if one.name not in names]
+        found = [one for one in found if one.kind is not one.VAR_KEYWORD] + inherited
+    return found
+
+
 def settings_values(settings: Settings, parameters: Parameters, route: str) -> dict[str, Any]:
     """Return what parameters get from the settings; ``route`` is what is added to addresses."""
     one = parameters.roles.get("url")
@@ -118,7 +135,13 @@ def settings_values(settings: Settings, parameters: Parameters, route: str) -> d
 
 
 def call_values(
-    ask: TrialAsk, settings: Settings, parameters: Parameters, route: str, made_with: Parameters
+    ask: TrialAsk,
+    settings: Settings,
+    parameters: Parameters,
+    route: str,
+    made_with: Parameters,
+    *,
+    other_form: bool = False,
 ) -> dict[str, Any]:
     """Return what parameters get for a call, settings included but for those that its object was made with."""
     known = {role for role, one in made_with.roles.items() if one.name.lower() not in SOFT}
@@ -128,11 +151,11 @@ def call_values(
         # What a model wrote has its program in a code block.
         whole = one.name in ("completion", "generation", "response", "solution_str")
         values["solution"] = f"```{ask.language}\n{ask.code}\n```" if whole else ask.code
-    values["files"] = encoded_files(ask) or None
+    values["files"] = (dict(ask.files) if other_form else encoded_files(ask)) or None
     if ask.timeout is not None:
         values["timeout"] = ask.timeout
     if "tests" in parameters.roles:
-        values["tests"] = _tests(ask, parameters.roles["tests"])
+        values["tests"] = _tests(ask, parameters.roles["tests"], other_form=other_form)
     if "request" in parameters.roles:
         values["request"] = _request(parameters.roles["request"], ask, settings)
     return values
@@ -181,9 +204,10 @@ def request_takes(one: inspect.Parameter) -> set[str]:
     return {role for role, name in WIRE.items() if name in _fields_of(kind)}
 
 
-def _tests(ask: TrialAsk, one: inspect.Parameter) -> Any:
+def _tests(ask: TrialAsk, one: inspect.Parameter, *, other_form: bool) -> Any:
     """Return the tests as verl's rewards take them: inputs and outputs; as JSON where they are a ground truth."""
     tests = {"inputs": [given for given, _ in ask.tests], "outputs": [wanted for _, wanted in ask.tests]}
     if one.annotation in (list, "list") or str(one.annotation).startswith("list["):
         return [{"input": given, "output": wanted} for given, wanted in ask.tests]
-    return json.dumps(tests) if one.name == "ground_truth" or one.annotation in (str, "str") else tests
+    as_json = one.name == "ground_truth" or one.annotation in (str, "str")
+    return json.dumps(tests) if as_json != other_form else tests

@@ -95,7 +95,7 @@ class ProcessClient:
                 call = next(iter(self._waiting))
             if found and "takes" in found and call is None:
                 self._stated = frozenset(map(str, found["takes"]))
-            elif found and call in self._waiting:
+            elif found and call in self._waiting and not self._waiting[call].done():
                 self._answered(call, found)
             else:
                 self.printed += line.decode("utf-8", "replace")

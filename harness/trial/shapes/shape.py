@@ -24,7 +24,7 @@ from sfusion.fakes.wire.served import Served
 from sfusion.harness.errors import BadOption
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
 from sfusion.harness.trial.shapes.function import PLACEHOLDER, FunctionClient, Surroundings
-from sfusion.harness.trial.shapes.parameters import ROUTE, request_fields
+from sfusion.harness.trial.shapes.parameters import ROUTE, encoded_files, request_fields
 from sfusion.harness.trial.shapes.process import WARM_UP, ProcessClient
 from sfusion.harness.trial.shapes.tool import ToolClient, is_tool, missing_methods
 from sfusion_tools.errors import near
@@ -214,9 +214,13 @@ class _AnyServer(Served):
 def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> Shape:
     """Make a first call, and learn from it how the client wants its address and what it carries and returns."""
     client = make()
-    with _AnyServer() as server:
-        asked, told = _apart(_first_calls(client, server.url))
-        requests = [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests
+    asked, told, requests = _tried(client)
+    if isinstance(client, FunctionClient) and not _understood(client, requests):
+        other = make()
+        other.other_form = True
+        found = _tried(other)
+        if _understood(other, found[2]):
+            client, (asked, told, requests) = other, found
     if not requests:
         said = f" It raised {told.raised}" if told.raised else f" It returned {told.text!r:.200}" if told.text else ""
         if printed := getattr(client, "printed", "").strip():
@@ -237,6 +241,21 @@ def _probed(name: str, make: Callable[[], Any], about: str, wall: str = "") -> S
         return one
 
     return Shape(name, about, made, client.takes, wall, isinstance(client, ProcessClient), client.own_address)
+
+
+def _tried(client: Any) -> tuple[TrialAsk, Told, list[Request]]:
+    """Return the last of the first calls, what came back, and the requests."""
+    with _AnyServer() as server:
+        asked, told = _apart(_first_calls(client, server.url))
+        return asked, told, [one for one in server.requests if WARM_UP.encode() not in one.body] or server.requests
+
+
+def _understood(client: FunctionClient, requests: list[Request]) -> bool:
+    """Is the form of files and tests, if it takes such, the one that it expects?"""
+    roles = client.parameters.roles
+    if "files" in roles:
+        return bool(requests) and _json(requests[-1].body).get("files") == encoded_files(_FIRST)
+    return bool(requests) or "tests" not in roles
 
 
 def _apart(work: Coroutine[Any, Any, T]) -> T:

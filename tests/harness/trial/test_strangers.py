@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sfusion.harness.errors import BadOption
 from sfusion.harness.trial.shapes.results import told_of
 from sfusion.harness.trial.trial import Stage, judge
 
@@ -175,3 +176,76 @@ def test_retry_after_may_be_a_date(reading: str, broken: set[str], world: Stage,
     found = judge(f"{tmp_path / 'patient.py'}:run", scenes="dates", world=world).verdicts
     assert {one.promise for one in found if one.state == "broken"} == broken
     assert {one.state for one in found if one.promise == "retry_after_respected"} == {"broken" if broken else "held"}
+
+
+CARRIES = """
+import base64
+import aiohttp
+
+class Base:
+    def __init__(self, base_url, headers=None):
+        self.url, self.headers = base_url, headers
+
+    def encoded(self, data):
+        return base64.b64encode(data).decode()
+
+    def code_of(self, part):
+        return part["return_code"]
+
+class Runner(Base):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+    async def run(self, code, language="python", files=None):
+        body = {"code": code, "language": language, "files": {k: self.encoded(v) for k, v in (files or {}).items()}}
+        async with aiohttp.ClientSession(headers=self.headers) as session:
+            async with session.post(f"{self.url}/run_code", json=body, raise_for_status=True) as answer:
+                data = await answer.json(content_type=None)
+        part = data["run_result"] or data["compile_result"]
+        end = "ran" if data["run_result"] else "compiled"
+        text = part["stdout"] + "|" + part["stderr"]
+        return {"text": text, "end": end, "status": part["status"], "code": f"code {self.code_of(part)}"}
+"""
+"""It takes files as bytes, passes the words of the server on, and its constructor takes whatever its base takes."""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "check"),
+    [
+        ("", "", ""),
+        ("base64.b64encode", "base64.urlsafe_b64encode", "sent_as_asked"),
+        ('return part["return_code"]', 'return abs(part["return_code"] or 0)', "exit_code_told"),
+        ('part["stdout"] + "|"', 'part["stdout"].replace("\\\\n", "\\n") + "|"', "read_as_happened"),
+        ('"status": part["status"]', '"status": "Success"', "outcome_stated"),
+    ],
+)
+def test_files_as_bytes_signals_backslashes_and_words_of_the_server(
+    right: str, wrong: str, check: str, tmp_path: Path
+) -> None:
+    (tmp_path / "carries.py").write_text(CARRIES.replace(right, wrong) if right else CARRIES, encoding="utf-8")
+    found = judge(f"{tmp_path / 'carries.py'}:Runner", scenes="programs").verdicts
+    assert {one.promise for one in found if one.state == "broken"} == ({check} if check else set())
+
+
+def test_tests_are_given_as_the_function_takes_them_and_a_part_of_the_output_is_not_all_of_it(tmp_path: Path) -> None:
+    lenient = """
+import requests
+
+def compute_score(url, solution, ground_truth):
+    passed = 0
+    for given, wanted in zip(ground_truth["inputs"], ground_truth["outputs"]):
+        answer = requests.post(f"{url}/run_code", json={"code": solution, "language": "python", "stdin": given}).json()
+        passed += wanted.strip() in answer["run_result"]["stdout"]
+    return passed
+"""
+    (tmp_path / "lenient.py").write_text(lenient, encoding="utf-8")
+    found = judge(f"{tmp_path / 'lenient.py'}:compute_score").verdicts
+    assert [one.how.kind for one in found if one.state == "broken"] == ["varies"]
+
+
+def test_a_constructor_that_raises_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text(
+        "class Runner:\n    def __init__(self):\n        1 / 0\n    def run(self, code): ...\n"
+    )
+    with pytest.raises(BadOption, match=r"Runner\(\) raised ZeroDivisionError"):
+        judge(f"{tmp_path / 'fails.py'}:Runner")

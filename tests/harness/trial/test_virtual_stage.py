@@ -82,6 +82,9 @@ def test_a_client_of_a_few_lines_is_judged_by_what_it_takes() -> None:
     states = {one.promise: one.state for one in verdicts}
     assert states["limit_kept"] == states["lost_tests_not_failed"] == "unknown"
     assert states["sent_as_asked"] == states["read_as_happened"] == "held"
+    sentences = {one.promise: one.sentence for one in verdicts}
+    assert sentences["limit_kept"].startswith("only for a client that can be configured with a limit")
+    assert sentences["retry_after_respected"].startswith("no call was sent again after a 429 or 503 with Retry-After")
 
 
 def test_a_client_that_never_ends_a_call_is_broken_off_at_the_horizon() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 import requests
 
+from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial import wall
 from sfusion.harness.trial.client import TrialAsk
 from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall, TrialPlan
 from sfusion.harness.trial.record import PlayedScene, Record
+from sfusion.harness.trial.sandbox import CanaryExecutor
 from sfusion.harness.trial.shapes import shape_of
+from sfusion.harness.trial.trial import judge_record
 from sfusion.harness.trial.wall import WallStage
 
 
@@ -106,3 +110,36 @@ def test_a_command_without_the_protocol_is_followed_by_its_first_request() -> No
     assert record.takes == frozenset()
     assert [(sent.mark, sent.status) for sent in played.requests] == [("one", 429), ("one", 200)]
     assert [call.ask.call for call in played.calls] == ["one"]
+
+
+@pytest.mark.parametrize(("seconds", "broken"), [(7.0, set()), (3.0, {"programs_waited_for", "returns"})])
+def test_a_sandbox_that_is_late_accuses_only_a_client_that_would_not_have_waited_for_a_punctual_one(
+    seconds: float, broken: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_code = CanaryExecutor.run_code
+
+    async def late(self: CanaryExecutor, request: RunCode) -> RunCodeAnswer:
+        await asyncio.sleep(20.0)
+        return await run_code(self, request)
+
+    def asks(base_url: str, code: str) -> Any:
+        body = {"code": code, "language": "python"}
+        return requests.post(f"{base_url}/run_code", json=body, timeout=seconds).json()
+
+    shape = shape_of(asks)
+    monkeypatch.setattr(CanaryExecutor, "run_code", late)
+    scene = Scene("only", (ask("slow"),), {"slow": (ProgramTruth("done\n", seconds=5.0),)})
+    verdicts = judge_record(WallStage(TrialPlan(0, (scene,)), shape.make).play())
+    assert {one.promise for one in verdicts if one.state == "broken"} == broken
+
+
+def test_the_tolerance_is_at_least_what_the_client_takes_for_a_plain_call() -> None:
+    def busy(base_url: str, code: str) -> Any:
+        began = time.thread_time()
+        while time.thread_time() - began < 0.2:  # processor time: no clock makes it shorter
+            pass
+        return post(base_url, code)
+
+    scene = Scene("programs", (ask("one"),), {"one": (ProgramTruth("done\n"),)})
+    record = WallStage(TrialPlan(0, (scene,)), shape_of(busy).make).play()
+    assert record.tolerance >= 0.2 * wall.SPEED

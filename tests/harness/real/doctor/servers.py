@@ -15,7 +15,8 @@ import aiohttp
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
-from sfusion.fakes.wire import Access, Answer, Request, WireApp, WireServer
+from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
+from sfusion.fakes.wire.access import Access
 from sfusion.harness.real.doctor.examination import CHECKS, Check, Examination, examine
 from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 

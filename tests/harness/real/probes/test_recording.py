@@ -15,7 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import Cassette, FakeSandbox
-from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer, dump_json
+from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire.message import dump_json
 from sfusion.harness.cli import app
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.real.drift.judging import compare_answers, live_answers, recorded_answers

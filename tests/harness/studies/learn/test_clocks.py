@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look import Call
+from sfusion_tools.record import Call
 from tests.harness.studies.learn.records import call
 
 
