@@ -22,10 +22,8 @@ from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.lab.spreading import open_workers
-from sfusion.harness.learning.closed_form import expected_p
-from sfusion.harness.learning.playing import play_training, seeds_of
-from sfusion.harness.learning.toy import TrainedStep, simulate, uses_tool
-from sfusion.harness.learning.trained import Spread, Trained, TrainedRun, at
+from sfusion.harness.learning.toy import TrainedStep, expected_p, simulate, uses_tool
+from sfusion.harness.learning.trained import Spread, Trained, TrainedRun, at, play_training, seeds_of
 
 Row = Sequence[str]
 TRAINING: dict[str, Any] = {"steps": 24, "prompts": 2, "group": 6, "learning_rate": 1.5}

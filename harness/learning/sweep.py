@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, TextIO
 
-from sfusion.harness.errors import HarnessError
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.spreading import Workers
 from sfusion.harness.learning.page import LearningPage, PageTable
-from sfusion.harness.learning.playing import errors_of, play_training
 from sfusion.harness.learning.train_telling import SWEEP_HEAD, TOY, rows_of
-from sfusion.harness.learning.trained import Trained, at
+from sfusion.harness.learning.trained import Trained, at, check_played, play_training
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
@@ -34,8 +32,7 @@ def play_settings(
             for run in islice(played, seeds):
                 runs.append(run)
                 shown.progress(number * seeds + len(runs))
-            if errors := errors_of(runs):
-                raise HarnessError(errors[0])
+            check_played(runs)
             part = tasks[number * seeds].scenario.training
             assert part is not None
             found.append((values, Trained(part, runs)))

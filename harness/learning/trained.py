@@ -1,17 +1,25 @@
-"""The result of trainings over several seeds: curves with their spread, beside those of the twins. Pure."""
+"""Trainings over several seeds: how they are played, and their curves with their spread beside those of the twins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from sfusion.harness.errors import HarnessError
 from sfusion.harness.lab.figures import percentile
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises import Verdict
+from sfusion.harness.lab.runs.runner import run_one
+from sfusion.harness.lab.runs.tasks import Task
+from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.training import TrainingPart
+from sfusion.harness.lab.worlds import sim
+from sfusion.harness.rollouts.dump_writer import StepDump, request_record, sample_record
+from sfusion_tools.rollout import AsyncRolloutRequest
 
 Figure = Callable[[Event], float]
 """Takes a figure from the event of a trained step."""
@@ -143,3 +151,43 @@ class Trained:
     def mean_score(self) -> float:
         count = sum(len(run.steps) for run in self.done)
         return self.total(at("score")) / count if count else 0.0
+
+
+def seeds_of(task: Task, seeds: int) -> Iterator[Task]:
+    """Yield a task for each seed, beginning with that of the scenario."""
+    scenario = task.scenario
+    for number in range(seeds):
+        yield replace(task, scenario=scenario.changed(seed=scenario.seed + number) if number else scenario)
+
+
+def play_training(task: Task) -> TrainedRun:
+    """Play the training of one seed and keep what it learned."""
+    result = run_one(task)
+    steps = [event for event in result.journal.events if event["event"] == "trained"]
+    stops = [event["step"] for event in result.journal.events if event["event"] == "training_stopped"]
+    return TrainedRun(task.scenario.seed, steps, result.verdicts, result.error, stops[0] if stops else None)
+
+
+def dump_training(scenario: Scenario, folder: Path) -> int:
+    """Play a training once more and write its samples as verl does; return how many."""
+    dumps: dict[int, StepDump] = {}
+
+    def add(request: AsyncRolloutRequest, score: float, step: int) -> None:
+        dump = dumps.setdefault(step, StepDump(folder, step))
+        dump.add(_place(request), sample_record(request, score, step), request_record(request))
+
+    sim.run(scenario, on_sample=add)
+    return sum(len(dump.finish()[0]) for dump in dumps.values())
+
+
+def _place(request: AsyncRolloutRequest) -> int:
+    """Return where a sample stands in its step: by prompt, then by sibling."""
+    prompt = int((request.group_id or "p0").rpartition("p")[2])
+    return prompt * 10_000 + request.rollout_offset
+
+
+def check_played(runs: Iterable[TrainedRun]) -> None:
+    """Raise the first error of a training that could not be played."""
+    for run in runs:
+        if run.error:
+            raise HarnessError(run.error)

@@ -18,12 +18,11 @@ from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import WRITTEN, Tools
-from sfusion.harness.errors import BadOption, HarnessError
+from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs.seeded import SeededOptions
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
-from sfusion.harness.learning.playing import dump_training, errors_of, play_training, seeds_of
 from sfusion.harness.learning.train_telling import TrainReporter, headline, render_train, sentences
-from sfusion.harness.learning.trained import Trained, TrainedRun
+from sfusion.harness.learning.trained import Trained, TrainedRun, check_played, dump_training, play_training, seeds_of
 from sfusion.harness.reports import Reports
 from sfusion_tools.wording import counted
 
@@ -64,8 +63,7 @@ def train(options: TrainOptions) -> int:
         except KeyboardInterrupt:
             done = f"{len(runs)} of {counted(options.seeds, 'seed')} ended; nothing was written"
             raise KeyboardInterrupt(done) from None
-        if errors := errors_of(runs):
-            raise HarnessError(errors[0])
+        check_played(runs)
         found = Trained(part, runs)
         if options.html is not None:
             write_file(options.html, render_train(found, task.name, " ".join(task.scenario.about.split())))

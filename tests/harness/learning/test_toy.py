@@ -10,8 +10,15 @@ import pytest
 from sfusion.fakes.faults.chance import uniform
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.learning.advantages import Handling
-from sfusion.harness.learning.closed_form import chance_lost, expected_p, mask_threshold, zero_threshold
-from sfusion.harness.learning.toy import Toy, simulate, uses_tool
+from sfusion.harness.learning.toy import (
+    Toy,
+    chance_lost,
+    expected_p,
+    mask_threshold,
+    simulate,
+    uses_tool,
+    zero_threshold,
+)
 from sfusion.harness.learning.trained import Spread
 
 TWO = [{"name": "head", "right": 0.6}, {"name": "tool", "right": 0.95, "calls": 1}]
