@@ -9,7 +9,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from sfusion.harness.commandline.discovery import found_commands
+from sfusion.harness.cli import found_commands
 from sfusion.harness.lab.scenarios.explaining import explanations, groups
 from sfusion.harness.lab.scenarios.schema import json_schema
 

@@ -1,23 +1,146 @@
-"""The command line ``sfusion``: it only puts the commands together."""
+"""The command line ``sfusion``: commands are found by their files and imported only when they are used.
+
+At its edge, every exception becomes a message and an exit code that is not 1.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
+import traceback
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from sfusion.fakes.errors import FakeError
 from sfusion.harness.commandline.declaring import declared
-from sfusion.harness.commandline.discovery import found_commands
-from sfusion.harness.commandline.edge import Edge, PlainCommand, joined
-from sfusion.harness.commandline.exits import fail
+from sfusion.harness.commandline.exits import fail, say
+from sfusion.harness.errors import HarnessError, exit_code_of
 from sfusion_tools._version import __version__
-from sfusion_tools.errors import near
+from sfusion_tools.errors import SfusionError, near
+
+
+class _PlainHelp:
+    """Help without the names of Python types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the command that this is mixed into
+        for param in params:
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: ""
+            elif param.is_flag:
+                param.metavar = ""
+        return params
+
+
+class PlainCommand(_PlainHelp, TyperCommand):
+    """A command."""
+
+
+class Edge(_PlainHelp, TyperGroup):
+    """A command line."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = joined(command.help)
+        return command
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, _ClickError):
+            raise
+        except KeyboardInterrupt as error:  # also SIGTERM, while a container is open
+            say(f"interrupted: {error}" if str(error) else "interrupted")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # whoever read the output is gone, such as `head`: what the shell calls SIGPIPE
+            say("")
+            raise typer.Exit(141) from None
+        except Exception as error:
+            if os.environ.get("SFUSION_DEBUG"):
+                traceback.print_exc()
+            say(_sentence(error))
+            raise typer.Exit(exit_code_of(error)) from None
+
+
+_ClickError: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+"""Of the click that this version of Typer uses, which may be its own copy."""
+
+
+def joined(text: str) -> str:
+    """Join the lines of each paragraph, which Typer would wrap one by one."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _sentence(error: Exception) -> str:
+    """Return what the user reads about an error."""
+    if isinstance(error, SfusionError | FakeError | HarnessError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"a defect of sfusion: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno}); "
+        "please report it, with the traceback that SFUSION_DEBUG=1 shows"
+    )
+
+
+_HARNESS = Path(__file__).parent
+_FIRST_LINE = re.compile(r'"""``sfusion ([a-z ]+)``: (.+?)(?:""")?\n')
+_PANELS = {
+    "lab": "Scenarios",
+    "search": "Searching for failures",
+    "trial": "Judging a client",
+    "studies": "Studies of runs and logs",
+    "learning": "What training learns",
+    "real": "A real sandbox",
+    "rollouts": "Rollouts",
+    "serving": "Servers for any client, and the limiter",
+}
+"""The floors of the harness in the order of the help."""
+
+
+@dataclass(frozen=True)
+class FoundCommand:
+    """A command, as the first line of its module describes it."""
+
+    name: str
+    """As it is typed; two words for a command of a group."""
+    about: str
+    module: str
+    panel: str
+
+
+@cache
+def found_commands() -> dict[str, FoundCommand]:
+    """Return every command, in the order of the help.
+
+    Commands are the modules called ``command.py`` or in a folder ``commands`` whose first line is
+    ``sfusion NAME`` in double backticks, a colon and what it does. Nothing is imported to find them.
+    """
+    found = []
+    for file in (*_HARNESS.rglob("command.py"), *_HARNESS.rglob("commands/*.py")):
+        with file.open(encoding="utf-8") as opened:
+            first = _FIRST_LINE.fullmatch(opened.readline())
+        if first is None:
+            continue
+        place = file.relative_to(_HARNESS).with_suffix("")
+        about = first[2][0].upper() + first[2][1:]
+        panel = _PANELS.get(place.parts[0], "Others")
+        found.append(FoundCommand(first[1], about, ".".join(("sfusion.harness", *place.parts)), panel))
+    panels = [*_PANELS.values(), "Others"]
+    found.sort(key=lambda one: (panels.index(one.panel), one.name))
+    return {one.name: one for one in found}
+
 
 _GROUPS = {"serve": "Run a fake as a server for any client."}
 _CHECKOUT = "is not part of the package any more: in a checkout of the repository, run"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sfusion.harness.commandline.edge import Edge
+from sfusion.harness.cli import Edge
 from sfusion.harness.errors import BadOption
 
 app = typer.Typer(

@@ -45,7 +45,7 @@ def test_the_process_of_a_limiter_imports_neither_scenarios_nor_fakes() -> None:
 
 def test_the_graph_covers_the_packages_and_their_imports() -> None:
     assert len(import_graph()) > 300
-    assert "sfusion.fakes.errors" in import_graph()["sfusion.harness.commandline.edge"]
+    assert "sfusion.fakes.errors" in import_graph()["sfusion.harness.cli"]
 
 
 def test_cycles_are_found_through_relative_and_deferred_imports(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sfusion.harness.cli import app, load
-from sfusion.harness.commandline.discovery import found_commands
+from sfusion.harness.cli import app, found_commands, load
 
 NAMES = list(found_commands())
 TWO_MEANINGS = {
