@@ -10,8 +10,8 @@ from typing import Any
 from mkdocs.structure.files import File
 
 from sfusion.harness.cli import found_commands
-from sfusion.harness.lab.scenarios.explaining import explanations, groups
-from sfusion.harness.lab.scenarios.schema import json_schema
+from sfusion.harness.lab.commands.check import json_schema
+from sfusion.harness.lab.commands.explain import explanations, groups
 
 ROOT = Path(__file__).parent.parent
 COPIED = {

@@ -7,16 +7,34 @@ Example: sfusion explain no_permit_leaked
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+import itertools
+import textwrap
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
+from sfusion.fakes.faults import KINDS, Rule
+from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded
 from sfusion.harness.commandline.declaring import command
 from sfusion.harness.commandline.json_answer import is_stdout, write_json
 from sfusion.harness.commandline.options import Json
-from sfusion.harness.errors import BadOption
-from sfusion.harness.lab.scenarios.explaining import explained, explanations, groups, names, topics
+from sfusion.harness.errors import BadOption, ScenarioError
+from sfusion.harness.lab.promises import PROMISES
+from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
+from sfusion.harness.lab.scenarios.base import ScenarioPart, parts_below
+from sfusion.harness.lab.scenarios.library import scenario_files
+from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.reading import read_scenarios
 from sfusion_tools.errors import near
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.config import SandboxToolConfig
 
 
 @command
@@ -40,3 +58,168 @@ def explain(
         shown = ("kind", "name", "about", "fields")
         found = [{key: getattr(one, key) for key in shown} for one in explanations(name)]
         write_json(json_file, {"name": name, "explanations": found})
+
+
+PATHS: dict[str, type[BaseModel]] = {"": Scenario, "tools": SandboxToolConfig}
+"""The parts of a scenario file by the dotted key under which they first occur."""
+for _path, _, _cls in parts_below(Scenario):
+    if issubclass(_cls, ScenarioPart | Rule) and _cls not in PATHS.values():
+        PATHS[_path] = _cls
+PARTS = {path.rpartition(".")[2] or "scenario": part for path, part in PATHS.items()}
+"""The same by the last word of that key."""
+MODELS: dict[str, type[BaseModel]] = {"unbounded": Unbounded, "queue": Queue, "quota": Quota}
+_GROUPS: dict[str, tuple[str, Mapping[str, type[BaseModel]]]] = {
+    "parts": ("part", PARTS),
+    "promises": ("promise", PROMISES),
+    "kinds": ("fault", KINDS),
+    "models": ("model", MODELS),
+}
+_WIDTH = 110
+_EFFECT = (
+    "not a promise to write, but reported as unknown where a run does not show what its scenario declares: a fault "
+    "rule that never struck, an event that never happened, a cell of the matrix that is the same as another. Where "
+    "that is intended, give the rule or the event `may_not_strike: true`."
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What one name means: a promise, fault, model, part, field, outcome or scenario."""
+
+    kind: str
+    name: str
+    about: str
+    text: str
+    """All of it, for a terminal."""
+    fields: dict[str, str] = dataclass_field(default_factory=dict)
+
+
+def groups() -> dict[str, list[str]]:
+    """Return every name that can be explained by group, except scenarios and fields."""
+    return {group: [*table] for group, (_, table) in _GROUPS.items()} | {"outcomes": [one.value for one in Outcome]}
+
+
+def topics() -> str:
+    """Return what can be explained."""
+    kinds = [f"a {kind}" for kind, _ in _GROUPS.values()] + ["an outcome"]
+    named = zip(kinds, groups().values(), strict=True)
+    return "\n".join(
+        [
+            "sfusion explain NAME, where NAME is",
+            "  a scenario    see sfusion list",
+            *(_wrapped(f"  {kind:<13} ", ", ".join(names)) for kind, names in named),
+            "  a field       PART.FIELD, as in load.concurrency",
+            "  a group       promises, kinds, models, outcomes: all of that group",
+        ]
+    )
+
+
+def names() -> list[str]:
+    """Return every name that can be explained, except scenarios and fields."""
+    found = groups()
+    return [*itertools.chain(*found.values()), *(group for group in found if group != "parts"), EVERYTHING_TOOK_EFFECT]
+
+
+def explained(name: str) -> str | None:
+    """Return the explanation of a name; None if it is unknown."""
+    texts = [one.text for one in explanations(name)]
+    return ("\n" if name == "outcomes" else "\n\n").join(texts) if texts else None
+
+
+def explanations(name: str) -> list[Explanation]:
+    """Return what a name, or each name of a group, means; nothing if it is unknown."""
+    if name in _GROUPS and name != "parts":
+        kind, table = _GROUPS[name]
+        return [_part(kind, key, cls) for key, cls in table.items()]
+    if name == EVERYTHING_TOOK_EFFECT:
+        return [Explanation("promise", name, _EFFECT, _wrapped(f"{name}: ", _EFFECT))]
+    if name == "outcomes":
+        return [_outcome(outcome) for outcome in Outcome]
+    found = [_part(kind, name, table[name]) for kind, table in _GROUPS.values() if name in table]
+    found += [_outcome(outcome) for outcome in Outcome if name == outcome.value]
+    if not found and "." in name:
+        owner, _, key = name.rpartition(".")
+        found += _field(owner.rpartition(".")[2], key)
+    return found or _scenario(name)
+
+
+def _part(kind: str, name: str, cls: type[BaseModel]) -> Explanation:
+    about = _doc(cls)
+    lines = [f"{name}: {about}"]
+    phases = getattr(cls, "phases", None)
+    if phases:
+        lines.append(f"  strikes in phase {phases[0]} by default; possible phases: {', '.join(phases)}")
+    shown = {key: info for key, info in cls.model_fields.items() if key not in ("cell", "kind")}
+    lines += [_field_line(key, info) for key, info in shown.items()]
+    fields = {info.alias or key: _field_about(info) for key, info in shown.items()}
+    return Explanation(kind, name, about, "\n".join(lines), fields)
+
+
+def _field_about(info: Any) -> str:
+    text = info.description or "see docs/fake-sandbox.md"
+    return " ".join(text.replace("``", "`").split()) + default_text(info)
+
+
+def _field_line(name: str, info: Any) -> str:
+    return _wrapped(f"  {info.alias or name:<16} ", _field_about(info))
+
+
+def _field(owner: str, name: str) -> list[Explanation]:
+    cls = PARTS.get(owner) or PROMISES.get(owner) or KINDS.get(owner)
+    if cls is None or name not in cls.model_fields:
+        return []
+    info = cls.model_fields[name]
+    return [Explanation("field", f"{owner}.{name}", _field_about(info), _field_line(name, info).strip())]
+
+
+def default_text(field: Any) -> str:
+    """Return `(default: ...)`, or nothing for empty defaults."""
+    if field.is_required():
+        return " (required)"
+    value = field.default
+    if value is PydanticUndefined or value is None or isinstance(value, BaseModel) or value in ([], {}, ()):
+        return ""
+    if isinstance(value, list):
+        return "" if any(isinstance(one, BaseModel) for one in value) else f" (default: {', '.join(map(str, value))})"
+    return f" (default: {value!r})" if isinstance(value, str) else f" (default: {value})"
+
+
+def _outcome(outcome: Outcome) -> Explanation:
+    import ast
+
+    tree = ast.parse(textwrap.dedent(inspect.getsource(Outcome)))
+    body = typing.cast(Any, tree.body[0]).body
+    text = ""
+    for one, following in itertools.pairwise(body):
+        if isinstance(one, ast.Assign) and typing.cast(Any, one.targets[0]).id == outcome.name:
+            text = str(typing.cast(Any, following).value.value).replace("``", "`")
+    whose = "caused by the program" if outcome.is_from_program else "not caused by the program"
+    about = f"{text} ({whose})"
+    return Explanation("outcome", outcome.value, about, f"{outcome.value}: {about}")
+
+
+def _scenario(name: str) -> list[Explanation]:
+    try:
+        cells = read_scenarios(scenario_files([name])[0])
+    except ScenarioError:
+        return []
+    first = cells[0]
+    about = " ".join(first.about.split())
+    lines = [f"{first.scenario}: {about}"]
+    if first.incident:
+        lines.append(_wrapped("  reported in ", ", ".join(first.incident)))
+        lines.append(_wrapped("  expected: ", " ".join(first.expected.split())))
+    lines.append(f"  worlds: {', '.join(first.worlds)}; seed {first.seed}")
+    if len(cells) > 1:
+        lines.append(_wrapped("  cells: ", ", ".join(cell.cell for cell in cells)))
+    lines.append("  promises:")
+    lines += [_wrapped(f"    {promise.name}: ", _doc(type(promise))) for promise in first.promises]
+    return [Explanation("scenario", first.scenario, about, "\n".join(lines))]
+
+
+def _doc(cls: type) -> str:
+    return " ".join((cls.__doc__ or "").replace("``", "`").split())
+
+
+def _wrapped(head: str, text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent=head, subsequent_indent=" " * min(len(head), 24))

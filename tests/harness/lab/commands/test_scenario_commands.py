@@ -13,10 +13,10 @@ import yaml
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
+from sfusion.harness.lab.commands.check import json_schema
+from sfusion.harness.lab.commands.explain import explained, names
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.scenarios import bundled_folder
-from sfusion.harness.lab.scenarios.explaining import explained, names
-from sfusion.harness.lab.scenarios.schema import json_schema
 from tests.warm import warm
 
 GOOD = """\
