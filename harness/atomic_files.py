@@ -1,12 +1,14 @@
-"""Files that are complete or absent: written beside their name and then renamed."""
+"""Files that are complete or absent: written beside their name and then renamed; and folders for one at a time."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sfusion.harness.errors import CannotWrite
 
@@ -57,3 +59,24 @@ def _replace(target: Path, parts: Iterable[str]) -> None:
 def _beside(target: Path) -> Path:
     # Short, because the name of the file may be as long as a name can be.
     return target.with_name(f".sfusion-{os.getpid()}-{next(_numbers)}.part")
+
+
+def lock_folder(folder: Path, name: str = ".lock", *, wait: bool = True) -> BinaryIO:
+    """Make the folder, and return a file of this name in it that keeps other processes out while it is open.
+
+    Raises BlockingIOError if another one is there already and it shall not wait. Systems and file systems without such
+    locks keep nobody out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / name).open("ab")
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except ImportError:
+        pass
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            file.close()
+            raise BlockingIOError(error.errno, "it is in use", str(folder)) from None
+    return file

@@ -19,10 +19,9 @@ from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.play import Backend, Play, note_began, note_stuck
 from sfusion.harness.lab.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster
-from sfusion.harness.lab.worlds.ray_driver import SecondDriver
 from sfusion.harness.lab.worlds.ray_limiter import PROCESS as LIMITER
 from sfusion.harness.lab.worlds.ray_limiter import RunLimiter
-from sfusion.harness.lab.worlds.ray_worker import WARM_UP, WorkerSetup, on_node
+from sfusion.harness.lab.worlds.ray_worker import WARM_UP, SecondDriver, WorkerSetup, on_node
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers, cause_of
 from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs

@@ -1,9 +1,16 @@
-"""The worker processes of world ray, as Ray actors."""
+"""The worker processes of world ray, as Ray actors, and a driver process of their own that can be killed.
+
+Ray ends whatever a driver created when the driver dies. A scenario that kills its driver lets such a process create the
+workers, while the run itself survives and sees what becomes of their permits.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import pickle
+import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.worlds.calling import call_tool
+from sfusion.harness.lab.worlds.ray_cluster import inherited_path
 from sfusion.harness.lab.worlds.recorder import LogHandler
 from sfusion.harness.lab.worlds.remote_journal import JournalAddress, RemoteRecorder
 from sfusion.harness.lab.worlds.worker import Worker
@@ -121,3 +129,50 @@ def signal_process(pid: int, signal: int) -> None:
     """Send a signal to a process on the machine where this task runs, unless it is gone."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal)
+
+
+_READY = b"ready\n"
+
+
+@dataclass
+class SecondDriver:
+    """The driver process, as seen by the run."""
+
+    address: str
+    namespace: str
+    _process: subprocess.Popen[bytes] | None = None
+
+    async def create(self, places: dict[str, str], setup: WorkerSetup) -> dict[str, Any]:
+        """Let the process create workers (name -> node) and return their actors."""
+        if await asyncio.to_thread(self._start, pickle.dumps((places, setup))) != _READY:
+            raise ray.exceptions.RayError("the driver process of the workers did not start")
+        return {name: ray.get_actor(name, namespace=self.namespace) for name in places}
+
+    def _start(self, orders: bytes) -> bytes:
+        command = [sys.executable, "-c", f"from {__name__} import drive; drive()", self.address, self.namespace]
+        with inherited_path():
+            self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(orders)
+        process.stdin.flush()
+        return process.stdout.readline()
+
+    def kill(self) -> None:
+        """Kill the process, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def drive() -> None:
+    """Create the workers that the run asks for, then live until the run is gone."""
+    address, namespace = sys.argv[1:]
+    places, setup = pickle.load(sys.stdin.buffer)  # from our parent process, over a pipe nobody else can write to
+    ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
+    workers = [create_worker(name, node, setup, named=True) for name, node in places.items()]
+    sys.stdout.buffer.write(_READY)
+    sys.stdout.flush()
+    sys.stdin.buffer.read()
+    del workers  # kept until now: Ray ends an actor when its last handle goes

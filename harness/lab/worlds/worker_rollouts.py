@@ -17,8 +17,7 @@ from sfusion.fakes.sglang.malformed import malformed
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion.harness.lab.scenarios.rollouts import RolloutPart
-from sfusion.harness.lab.worlds.calling import raised_facts, read_result
-from sfusion.harness.lab.worlds.tool_factory import make_tools
+from sfusion.harness.lab.worlds.calling import make_tools, raised_facts, read_result
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import (

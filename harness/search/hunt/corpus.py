@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Self
 
 from pydantic import TypeAdapter
 
+from sfusion.harness.atomic_files import lock_folder
 from sfusion.harness.errors import BadOption
-from sfusion.harness.folder_lock import lock_folder
 from sfusion.harness.lab.promises.verdict import How
 from sfusion.harness.search.hunt.case import HuntCase, HuntResult
 from sfusion.harness.search.hunt.hunt import Hunt, Tally

@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sfusion.harness.atomic_files import write_file
+from sfusion.harness.atomic_files import lock_folder, write_file
 from sfusion.harness.errors import BadOption, CannotWrite, JournalError
-from sfusion.harness.folder_lock import lock_folder
 from sfusion.harness.lab.figures import figures_of
 from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.lab.promises.verdict import check_types

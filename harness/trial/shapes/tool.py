@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from sfusion.harness.lab.scenarios.tools import is_own
-from sfusion.harness.lab.worlds.calling import AgentData, stated_in
-from sfusion.harness.lab.worlds.tool_factory import URL_KEYS
+from sfusion.harness.lab.worlds.calling import URL_KEYS, AgentData, stated_in
 from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
 from sfusion.harness.trial.shapes.parameters import NAMES, ROUTE, encoded_files
 from sfusion.harness.trial.shapes.results import raised, told_of

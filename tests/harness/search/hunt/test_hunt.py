@@ -14,8 +14,8 @@ from pydantic import Field
 
 from sfusion.fakes.faults import KINDS, Rule
 from sfusion.fakes.faults.action import Action
+from sfusion.harness.atomic_files import lock_folder
 from sfusion.harness.errors import BadOption
-from sfusion.harness.folder_lock import lock_folder
 from sfusion.harness.lab.promises import PROMISES, How, Verdict
 from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion.harness.lab.worlds import virtual_time
