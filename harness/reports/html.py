@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from sfusion.harness.reports.page_data import embed, page_data
 from sfusion.harness.reports.run_report import (
     BROKEN,
     NOT_APPLICABLE,
@@ -23,6 +22,7 @@ from sfusion.harness.reports.run_report import (
     encodable,
     headline,
 )
+from sfusion.harness.reports.timeline import embed, page_data
 
 if TYPE_CHECKING:
     from jinja2 import Environment

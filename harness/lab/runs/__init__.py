@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sfusion.harness.errors import PromisesBroken
 from sfusion.harness.lab.runs.directory import read_run, write_run
-from sfusion.harness.lab.runs.result import RunResult
-from sfusion.harness.lab.runs.runner import play, run_all, run_one, run_scenario
+from sfusion.harness.lab.runs.runner import RunResult, play, run_all, run_one, run_scenario
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, read_tasks, select_tasks
 
 __all__ = [

@@ -13,7 +13,7 @@ from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import CannotWrite, JournalError, ScenarioError
 from sfusion.harness.lab.journal import PAGE, Journal
 from sfusion.harness.lab.promises import Verdict
-from sfusion.harness.lab.runs.result import RunResult
+from sfusion.harness.lab.runs.runner import RunResult
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.library import JOURNAL
 from sfusion.harness.lab.scenarios.model import Scenario, World

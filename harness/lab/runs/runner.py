@@ -1,12 +1,13 @@
-"""Plays tasks, in this process or in several, and judges them."""
+"""Plays tasks, in this process or in several, and judges them: the result of each run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,74 @@ from sfusion.harness.errors import HarnessError, PromisesBroken, ScenarioError, 
 from sfusion.harness.lab.journal import Journal, first_difference
 from sfusion.harness.lab.promises import Story
 from sfusion.harness.lab.promises.registry import judge_story
+from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.effect import judge_effect, unknown
-from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
 from sfusion.harness.lab.runs.tasks import Task, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.reading import parse_scenarios, read_scenarios
 from sfusion.harness.lab.spreading import Workers, open_workers
 from sfusion_tools.errors import ConfigError, MissingExtra
+
+ERROR = "error"
+"""In place of a promise: the run itself failed."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One cell that was run and judged."""
+
+    task: Task
+    journal: Journal
+    verdicts: list[Verdict]
+    wall_seconds: float
+    repeated: str | None = None
+    """With --twice: the digest of the second run."""
+    difference: str = ""
+    """With --twice: where the two runs differ."""
+    error: str = ""
+    """Why it could not be run."""
+    error_how: How | None = None
+    """The error as data."""
+    error_code: int = 0
+    """The exit code that the error stands for: it is not a broken promise."""
+    implied: Sequence[Verdict] = ()
+    """On implied promises that are not broken."""
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the journal; computed when it is asked for, which takes as long as judging the run."""
+        return self.journal.digest()
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every promise held, 1 if not, and the code of the error if it could not be run."""
+        return self.error_code or (0 if self.ok else 1)
+
+    @property
+    def ok(self) -> bool:
+        """Did every promise hold, and did a second run write the same journal? Unknown is not a pass."""
+        return self.state == "held"
+
+    @property
+    def state(self) -> str:
+        """Return the worst of the verdicts: broken, unknown or held. Unknown if no promise applies."""
+        states = {verdict.state for verdict in self.verdicts}
+        if self.error or self.difference or "broken" in states:
+            return "broken"
+        return "unknown" if "unknown" in states or "held" not in states else "held"
+
+
+def place_of(error: BaseException, key: str = "lineno") -> str:
+    """Return where an error was raised: file and line, or with ``name`` file and function."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{getattr(frames[-1], key)}" if frames else ""
+
+
+def how_raised(promise: str, error: BaseException | None, **more: str) -> How:
+    """Return what was raised, by type and function; ``promise`` is what stands in place of one."""
+    facts = {"raised": type(error).__name__, "function": place_of(error, "name")} if error is not None else {}
+    return How(promise, "raised", (*facts.items(), *more.items()))
+
 
 Player = Callable[[Scenario], Journal]
 

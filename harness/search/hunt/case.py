@@ -20,8 +20,7 @@ from typing import Any
 from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How, Verdict
-from sfusion.harness.lab.runs.result import ERROR, RunResult, how_raised, place_of
-from sfusion.harness.lab.runs.runner import run_one
+from sfusion.harness.lab.runs.runner import ERROR, RunResult, how_raised, place_of, run_one
 from sfusion.harness.lab.runs.tasks import Task, merged_tools
 from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario

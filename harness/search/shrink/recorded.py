@@ -15,8 +15,7 @@ from sfusion.harness.errors import BadOption, CannotWrite
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises import PROMISES, Story, Verdict
 from sfusion.harness.lab.runs.directory import SCENARIO, edited_line, read_run
-from sfusion.harness.lab.runs.result import ERROR, RunResult
-from sfusion.harness.lab.runs.runner import run_one
+from sfusion.harness.lab.runs.runner import ERROR, RunResult, run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios.library import is_bundled
 from sfusion.harness.lab.scenarios.model import Scenario
