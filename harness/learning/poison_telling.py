@@ -10,8 +10,8 @@ from typing import Any, TextIO
 from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handling
 from sfusion.harness.learning.dumps import DumpReader
 from sfusion.harness.learning.evidence import EVENTS, Evidence
-from sfusion.harness.learning.page import LearningPage, PageTable
 from sfusion.harness.learning.poison import HitGroup, Poison, PoisonFigures
+from sfusion.harness.reports.html import LearningPage, PageTable
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
 from sfusion.harness.terminal import ProgressReporter
 

@@ -9,9 +9,9 @@ from typing import Any, TextIO
 
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.spreading import Workers
-from sfusion.harness.learning.page import LearningPage, PageTable
 from sfusion.harness.learning.train_telling import SWEEP_HEAD, TOY, rows_of
 from sfusion.harness.learning.trained import Trained, at, check_played, play_training
+from sfusion.harness.reports.html import LearningPage, PageTable
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 

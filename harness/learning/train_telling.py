@@ -7,10 +7,10 @@ from typing import TextIO
 
 from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.learning.advantages import Handling
-from sfusion.harness.learning.page import LearningPage, PageTable
 from sfusion.harness.learning.poison_telling import NAMES
 from sfusion.harness.learning.toy import expected_p, mask_threshold, uses_tool, zero_threshold
 from sfusion.harness.learning.trained import Figure, Spread, Trained, at, lost_share
+from sfusion.harness.reports.html import LearningPage, PageTable
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted

@@ -6,12 +6,14 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from sfusion.harness.reports.line_chart import LineChart, chart_style
 from sfusion.harness.reports.run_report import (
     BROKEN,
     NOT_APPLICABLE,
@@ -152,3 +154,34 @@ def _policy(script: str) -> str:
     """A policy under which only this script runs, even if foreign markup got into the page."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table, of which the first ``texts`` columns are text."""
+
+    title: str
+    about: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1
+
+
+@dataclass(frozen=True)
+class LearningPage:
+    """What the page of ``poison``, ``train`` or a sweep over trainings says; everything in it is escaped."""
+
+    what: str
+    headline: str
+    about: str
+    facts: Sequence[tuple[str, str]]
+    sentences: Sequence[str]
+    legend: str
+    charts: Sequence[LineChart]
+    tables: Sequence[PageTable]
+
+    def render(self) -> str:
+        """Return the page. It loads nothing, and no script runs on it but its own."""
+        drawn = [Markup(chart.svg()) for chart in self.charts]  # LineChart escapes every text
+        values = {**vars(self), "charts": drawn, "chart_style": Markup(chart_style())}
+        return render_page("learning.html.j2", ("sweep.css",), **values)

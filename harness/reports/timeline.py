@@ -28,11 +28,6 @@ class Steps:
     times: tuple[float, ...] = ()
     values: tuple[int, ...] = ()
 
-    @property
-    def peak(self) -> int:
-        """The highest value."""
-        return max(self.values, default=0)
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:

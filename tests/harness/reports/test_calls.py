@@ -6,8 +6,7 @@ from typing import Any
 
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import Story
-from sfusion.harness.reports import Span, spans_of
-from sfusion_tools.record import Call
+from sfusion_tools.record import Call, Span, spans_of
 from tests.harness.reports.synthetic import Simulation
 
 

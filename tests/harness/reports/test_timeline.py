@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfusion.harness.reports import Mark, Steps, build_timeline
+from sfusion.harness.reports.timeline import Mark, Steps, build_timeline
 from tests.harness.reports.synthetic import Simulation
 from tests.harness.reports.test_calls import RETRIED, line
 
@@ -28,7 +28,7 @@ def test_a_permit_that_changes_hands_within_an_instant_is_counted_once() -> None
             line(number + 1.0, "client", "attempt_ended", call=call, attempt=1, outcome="ok", status=200),
         ]
     events.sort(key=lambda event: event["at"])
-    assert build_timeline(events).in_flight.peak == 1
+    assert max(build_timeline(events).in_flight.values) == 1
 
 
 def test_attempts_of_zero_duration_are_visible() -> None:
@@ -54,8 +54,8 @@ def test_the_attempts_of_a_dead_worker_are_no_longer_in_flight() -> None:
 
 def test_the_simulated_limiter_keeps_its_limit() -> None:
     timeline = build_timeline(Simulation(400, limit=6).run())
-    assert timeline.in_flight.peak == 6
-    assert timeline.at_server.peak == 6
+    assert max(timeline.in_flight.values) == 6
+    assert max(timeline.at_server.values) == 6
     assert timeline.in_flight.values[-1] == timeline.waiting.values[-1] == timeline.at_server.values[-1] == 0
 
 
