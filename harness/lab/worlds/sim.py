@@ -36,17 +36,17 @@ class SimWorker(Worker):
     async def pause(self) -> None:
         """Hold back all messages to and from the limiter."""
         if self._link is not None:
-            self._link.hold()
+            self._link.open.clear()
 
     async def resume(self) -> None:
         """Let messages pass again."""
         if self._link is not None:
-            self._link.release()
+            self._link.open.set()
 
     async def cut_off(self, off: bool) -> None:
         """Cut the connection to the limiter, or restore it."""
         if self._link is not None:
-            self._link.cut(off)
+            self._link.is_cut = off
 
     async def die(self) -> None:
         """End like a killed process: permits are not released, connections drop."""

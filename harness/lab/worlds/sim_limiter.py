@@ -50,9 +50,6 @@ class SimLimiter:
             self._interrupt()
 
     async def resume(self) -> None:
-        self._wake()
-
-    def _wake(self) -> None:
         if not self.awake.is_set():
             self.awake.set()
             self._stopped += asyncio.get_running_loop().time()
@@ -86,7 +83,7 @@ class SimLimiter:
         if self.host is not None:
             self._clients = self.host.record("sim").clients
             self.host = None
-            self._wake()  # what starts next is another process
+            await self.resume()  # what starts next is another process
             self._recorder.note("world", "killed", target="limiter")
             self._recorder.note("world", "limiter_died", life=self._lives)
             self._interrupt()
@@ -137,7 +134,7 @@ class SimLimiter:
 
 
 class Link:
-    """One worker's connection to the limiter, with delay and loss. It can be held, cut, or die with the worker."""
+    """One worker's connection to the limiter, with delay and loss. It can be closed, cut, or die with the worker."""
 
     def __init__(self, worker: str, limiter: SimLimiter, part: LinkPart, seed: int) -> None:
         self._worker = worker
@@ -146,26 +143,16 @@ class Link:
         self._seed = seed
         self._messages = 0
         self._dead = False
-        self._cut = False
-        self._open = asyncio.Event()
-        self._open.set()
+        self.is_cut = False
+        """Messages are lost."""
+        self.open = asyncio.Event()
+        """Not set while the worker is paused; messages wait for it then."""
+        self.open.set()
 
     def die(self) -> None:
         """Deliver nothing from now on."""
         self._dead = True
-        self._open.set()
-
-    def hold(self) -> None:
-        """Hold messages back while the worker is paused."""
-        self._open.clear()
-
-    def release(self) -> None:
-        """Deliver the messages that were held back."""
-        self._open.set()
-
-    def cut(self, off: bool) -> None:
-        """Cut the connection, or restore it."""
-        self._cut = off
+        self.open.set()
 
     async def exchange(self, batch: Batch) -> LimiterReply:
         """Deliver a batch and return the answer."""
@@ -185,7 +172,7 @@ class Link:
 
     def detach(self, farewell: Batch) -> None:
         """Detach the client, unless the worker is dead or cut off."""
-        if not self._dead and not self._cut and self._limiter.host is not None:
+        if not self._dead and not self.is_cut and self._limiter.host is not None:
             self._limiter.host.exchange(farewell)
 
     async def _travel(self, way: str) -> None:
@@ -194,13 +181,13 @@ class Link:
         delay = self._part.delay.sample(drawer(*keys))
         if delay > 0:
             await asyncio.sleep(delay)
-        if not self._open.is_set():
-            await self._open.wait()
+        if not self.open.is_set():
+            await self.open.wait()
         if not self._limiter.awake.is_set():
             await self._limiter.awake.wait()
         if self._dead:
             # The worker is dead, so nothing waits for this.
             await asyncio.get_running_loop().create_future()
-        if self._cut or (self._part.loss and uniform(*keys, "loss") < self._part.loss):
+        if self.is_cut or (self._part.loss and uniform(*keys, "loss") < self._part.loss):
             await asyncio.sleep(NO_ANSWER_SECONDS)
             raise LimiterUnreachable(f"a message was lost on its way {way}")

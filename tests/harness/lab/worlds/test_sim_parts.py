@@ -74,10 +74,10 @@ def test_the_same_messages_are_lost_in_every_run() -> None:
 def test_a_cut_link_raises_and_works_again_once_restored() -> None:
     async def scene(cluster: Cluster) -> None:
         link = cluster.link()
-        link.cut(True)
+        link.is_cut = True
         with pytest.raises(LimiterUnreachable):
             await link.exchange(Batch("n1-w1", detach=True))
-        link.cut(False)
+        link.is_cut = False
         await link.exchange(Batch("n1-w1", detach=True))
 
     play(scene)
@@ -183,10 +183,10 @@ def test_a_paused_worker_loses_its_permits_and_gets_new_ones_afterwards() -> Non
         link = cluster.link()
         limiter = Limiter(link, name="n1-w1")
         permit = await take(limiter)
-        link.hold()
+        link.open.clear()
         await asyncio.sleep(10)
         assert (await cluster.limiter.snapshot()).in_use == 0  # type: ignore[union-attr] # it is alive
-        link.release()
+        link.open.set()
         await give(permit)
         again = await take(limiter)
         assert again.id != permit.id
