@@ -16,12 +16,12 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.resource_tracker import ensure_running
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from sfusion.harness.errors import BadOption, MissingWorld, WorkerLost
 from sfusion_tools._version import __version__
@@ -54,11 +54,16 @@ def open_workers(jobs: int = 1, on: str = "here", address: str | None = None) ->
     if on == "here" and address is not None:
         raise BadOption("--ray-address names a Ray cluster; add --on ray")
     jobs = jobs or os.cpu_count() or 1
-    if on == "here" and jobs == 1:
+    if on == "ray":
+        from sfusion.harness.lab.worlds.ray_cluster import open_cluster
+
+        with closing(open_cluster(address or "auto")):
+            yield RayTasks()
+    elif jobs == 1:
         yield _ThisProcess()
-        return
-    with _ray_tasks(address or "auto") if on == "ray" else _processes(jobs) as workers:
-        yield workers
+    else:
+        with _Processes(jobs) as workers:
+            yield workers
 
 
 class _ThisProcess:
@@ -80,19 +85,6 @@ def _in_order(submit: Callable[[Any], Any], take: Callable[[Any], Result], items
 # -- processes of this machine --
 
 
-@contextmanager
-def _processes(jobs: int) -> Iterator[Workers]:
-    workers = _Processes(jobs)
-    try:
-        workers.start()
-        yield workers
-    except BaseException:
-        workers.end()  # nobody waits for what is still running
-        raise
-    finally:
-        workers.close()
-
-
 class _Processes:
     """Processes with a thread and a pipe for each: one that is killed in the middle of a result disturbs no other."""
 
@@ -104,10 +96,15 @@ class _Processes:
         self._idle: SimpleQueue[_Process] = SimpleQueue()
         self._threads = ThreadPoolExecutor(jobs)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Start all processes now: once this process has threads, it cannot fork."""
-        for _ in range(self._jobs):
-            self._idle.put(self._start())
+        try:
+            for _ in range(self._jobs):
+                self._idle.put(self._start())
+        except BaseException as error:
+            self.__exit__(error)
+            raise
+        return self
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         def submit(item: Item) -> Future[Result]:
@@ -140,13 +137,12 @@ class _Processes:
             self._every = {process, *self._every} - {instead_of}
             return process
 
-    def end(self) -> None:
-        with self._lock:
-            self._ended = True
-            for one in self._every:
-                one.process.terminate()
-
-    def close(self) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:  # nobody waits for what is still running
+            with self._lock:
+                self._ended = True
+                for one in self._every:
+                    one.process.terminate()
         self._threads.shutdown(cancel_futures=True)
         for one in self._every:
             one.close()
@@ -237,17 +233,6 @@ def _end_with_parent() -> None:
 
 
 # -- a Ray cluster --
-
-
-@contextmanager
-def _ray_tasks(address: str) -> Iterator[Workers]:
-    from sfusion.harness.lab.worlds.ray_cluster import open_cluster
-
-    cluster = open_cluster(address)
-    try:
-        yield RayTasks()
-    finally:
-        cluster.close()
 
 
 class RayTasks:
