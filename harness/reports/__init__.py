@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from sfusion.harness.reports.files import Reports, write_page
 from sfusion.harness.reports.html import render_index, render_run
-from sfusion.harness.reports.run_report import RunReport
-from sfusion.harness.reports.run_reporter import RunReporter
+from sfusion.harness.reports.run_report import RunReport, RunReporter
 
 __all__ = ["Reports", "RunReport", "RunReporter", "render_index", "render_run", "write_page"]

@@ -1,20 +1,173 @@
-"""The report files of a command: which ones are wanted, and writing them."""
+"""The report files of a command: JUnit XML, Markdown, JSON and pages; which ones are wanted, and writing them."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from os.path import relpath
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 from sfusion.harness.atomic_files import check_writable, write_file
 from sfusion.harness.commandline.json_answer import is_stdout, write_answer
 from sfusion.harness.errors import BadOption, HarnessError
-from sfusion.harness.lab.journal import PAGE
+from sfusion.harness.lab.journal import PAGE, Journal
+from sfusion.harness.lab.promises.story import Story
+from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports.html import render_index, render_run
-from sfusion.harness.reports.run_report import RunReport
-from sfusion.harness.reports.summaries import junit, markdown, summary_json
+from sfusion.harness.reports.run_report import (
+    BROKEN,
+    HELD,
+    NOT_APPLICABLE,
+    UNKNOWN,
+    RunReport,
+    duration,
+    encodable,
+    headline,
+)
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SIGNS = {HELD: "✅", BROKEN: "❌", UNKNOWN: "❔"}
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#|~@!])")
+SENTENCE_LENGTH = 300
+
+
+def junit(runs: Sequence[RunReport]) -> str:
+    """JUnit XML for CI systems: a suite per run, a test case per promise."""
+    top = ElementTree.Element("testsuites", name="sfusion")
+    totals = [0, 0, 0, 0]
+    for run in runs:
+        suite = ElementTree.SubElement(top, "testsuite", name=_clean(run.name))
+        for one in run.verdicts:
+            _add_case(suite, run, one)
+        if run.error:
+            case = ElementTree.SubElement(suite, "testcase", classname=_clean(run.name), name="run", time="0")
+            ElementTree.SubElement(case, "error", message=_clean(run.error), type="error").text = _clean(run.error)
+        failures, error = sum(one.failed for one in run.verdicts), int(bool(run.error))
+        counts = [len(run.verdicts) + error, failures, error, len(run.in_state(NOT_APPLICABLE))]
+        _count(suite, counts, run.wall_seconds or 0.0)
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
+    _count(top, totals, sum(run.wall_seconds or 0.0 for run in runs))
+    ElementTree.indent(top)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(top, encoding="unicode") + "\n"
+
+
+def _count(element: ElementTree.Element, counts: Sequence[int], seconds: float) -> None:
+    for name, value in zip(("tests", "failures", "errors", "skipped"), counts, strict=True):
+        element.set(name, str(value))
+    element.set("time", f"{seconds:.3f}")
+
+
+def _add_case(suite: ElementTree.Element, run: RunReport, one: Verdict) -> None:
+    share = (run.wall_seconds or 0.0) / max(len(run.verdicts), 1)
+    names = {"classname": _clean(run.name), "name": _clean(one.promise)}
+    case = ElementTree.SubElement(suite, "testcase", {**names, "time": f"{share:.3f}"})
+    said = f"{one.state}: {one.sentence}"
+    if one.failed:  # a promise that could not be judged has not passed
+        failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=one.state)
+        failure.text = _clean(f"{one.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip())
+    elif one.state == NOT_APPLICABLE:
+        ElementTree.SubElement(case, "skipped", message=_clean(f"not applicable: {one.sentence}"))
+
+
+def _clean(text: str) -> str:
+    """The text with the characters that XML cannot represent, not even escaped, replaced."""
+    return _NOT_XML.sub("\ufffd", text)
+
+
+def markdown(runs: Sequence[RunReport]) -> str:
+    """Markdown for a comment on a pull request: broken promises first, then a table of all runs, collapsed if long."""
+    lines = [f"### {_SIGNS[_worst(runs)]} sfusion: {headline(runs)}", ""]
+    for run in runs:
+        if run.state == HELD:
+            continue
+        lines.append(f"**{_escape(run.name)}** (world {run.world}, seed {run.seed})")
+        lines.append("")
+        if run.error:
+            lines.append(f"- {_SIGNS[BROKEN]} {_escape(_short(run.error))}")
+        lines += [_bullet(one) for one in [*run.in_state(BROKEN), *run.in_state(UNKNOWN)]]
+        if run.replay:
+            lines.append(f"- replay: `{run.replay.replace('`', '')}`")
+        lines.append("")
+    long = len(runs) > 12
+    if long:
+        lines += ["<details><summary>All runs</summary>", ""]
+    lines += ["| | scenario | promises held | calls | time | world |", "|---|---|---:|---:|---:|---|"]
+    for run in runs:
+        cells = [_SIGNS[run.state], _escape(run.name), run.score, str(run.calls), duration(run.seconds), run.world]
+        lines.append(f"| {' | '.join(cells)} |")
+    if long:
+        lines += ["", "</details>"]
+    return "\n".join(lines) + "\n"
+
+
+def github_annotations(runs: Sequence[RunReport]) -> str:
+    """Workflow commands of GitHub: an error for each broken promise, a warning for each that could not be judged."""
+    lines = []
+    for run in runs:
+        problems = [("error", "run", run.error)] if run.error else []
+        problems += [("error", one.promise, one.sentence) for one in run.in_state(BROKEN)]
+        problems += [("warning", one.promise, one.sentence) for one in run.in_state(UNKNOWN)]
+        for level, what, said in problems:
+            title = _command(f"{run.name} {what}").replace(":", "%3A").replace(",", "%2C")
+            lines.append(f"::{level} title={title}::{_command(said)}\n")
+    return "".join(lines)
+
+
+def _command(text: str) -> str:
+    return encodable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _worst(runs: Sequence[RunReport]) -> str:
+    states = {run.state for run in runs}
+    return next((state for state in (BROKEN, UNKNOWN) if state in states), HELD if runs else UNKNOWN)
+
+
+def _bullet(one: Verdict) -> str:
+    return f"- {_SIGNS[one.state]} `{one.promise.replace('`', '')}` {one.state}: {_escape(_short(one.sentence))}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SENTENCE_LENGTH else text[: SENTENCE_LENGTH - 1] + "…"
+
+
+def _escape(text: str) -> str:
+    """Escape everything that Markdown interprets: links, mentions, HTML, line breaks."""
+    return _SPECIAL.sub(r"\\\1", escape(" ".join(encodable(text).split()), quote=False))
+
+
+def summary(runs: Sequence[RunReport]) -> dict[str, Any]:
+    """Every run with its verdicts and the outcomes of its calls, as ``sfusion run --json`` writes them."""
+    return {"summary": 1, "headline": headline(runs), "runs": [_run(run) for run in runs]}
+
+
+def summary_json(runs: Sequence[RunReport]) -> str:
+    return json.dumps(summary(runs), indent=2, default=str) + "\n"
+
+
+def _run(run: RunReport) -> dict[str, Any]:
+    calls = Story(Journal({}, list(run.events))).records
+    return {
+        "scenario": run.scenario,
+        "cell": run.cell,
+        "world": run.world,
+        **({"sandboxes": list(run.sandboxes)} if run.sandboxes else {}),
+        "seed": run.seed,
+        "state": run.state,
+        "error": run.error or None,
+        "seconds": run.seconds,
+        "wall_seconds": run.wall_seconds,
+        "calls": len(calls),
+        "outcomes": dict(sorted(Counter(call.kind for call in calls).items())),
+        "directory": run.directory or None,
+        "promises": [one.as_dict() for one in run.verdicts],
+    }
 
 
 @dataclass(frozen=True)

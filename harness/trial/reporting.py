@@ -7,10 +7,10 @@ from pathlib import Path
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.reports.files import junit as junit_of
+from sfusion.harness.reports.files import markdown
 from sfusion.harness.reports.html import render_page
 from sfusion.harness.reports.run_report import RunReport
-from sfusion.harness.reports.summaries import junit as junit_of
-from sfusion.harness.reports.summaries import markdown
 from sfusion.harness.trial.trial import TrialResult
 
 

@@ -47,7 +47,7 @@ from sfusion.harness.lab.scenarios.parts import read_schedule
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.real.targets import FakeTarget, RealSandbox, Target, open_targets, read_target
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
-from sfusion.harness.reports.summaries import github_annotations
+from sfusion.harness.reports.files import github_annotations
 from sfusion.harness.studies.history.store import DEFAULT_LIMIT, current_commit, written_with_history
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted

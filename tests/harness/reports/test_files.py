@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport
+from sfusion.harness.reports.files import junit, markdown, summary, summary_json
 from sfusion.harness.reports.run_report import headline
-from sfusion.harness.reports.summaries import junit, markdown, summary, summary_json
 from tests.harness.reports.synthetic import PLANTED, broken_run, held_run
 
 RUNS = [broken_run(60), held_run(10)]

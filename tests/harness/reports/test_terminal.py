@@ -10,7 +10,7 @@ import pytest
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, RunReporter
-from sfusion.harness.reports.summaries import github_annotations
+from sfusion.harness.reports.files import github_annotations
 from tests.harness.reports.synthetic import broken_run, held_run
 
 RUNS = [broken_run(60), held_run(10)]
