@@ -24,7 +24,7 @@ def digests(hunted: int, every: int) -> Iterator[tuple[str, str]]:
     """Yield the name and the digest of each journal of this interpreter."""
     from sfusion.harness.lab.runs.runner import play
     from sfusion.harness.lab.runs.tasks import Task, read_tasks, select_tasks
-    from sfusion.harness.lab.scenarios.library import scenario_files
+    from sfusion.harness.lab.scenarios.reading import scenario_files
     from sfusion.harness.search.hunt.case import HuntCase, scenario_of
     from sfusion.harness.search.hunt.generate import generate
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from sfusion.fakes.sandbox.program import mark_of
-from sfusion.harness.lab.worlds.fast_clock import fast_clock
+from sfusion.harness.lab.worlds.replacing import fast_clock
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
 from sfusion.harness.trial.plan import Scene, TrialPlan
 from sfusion.harness.trial.playing import captured, jumping, play_scene

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from sfusion.harness.lab.promises import PROMISES
-from sfusion.harness.lab.scenarios.library import bundled_folder, in_folder
-from sfusion.harness.lab.scenarios.reading import read_scenarios
+from sfusion.harness.lab.scenarios.reading import bundled_folder, in_folder, read_scenarios
 from sfusion.harness.trial.trial import CHECKS
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sfusion.harness.lab.scenarios.library import bundled_folder, in_folder
+from sfusion.harness.lab.scenarios.reading import bundled_folder, in_folder
 from sfusion_tools import marked_yaml
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import Marked, parse_marked

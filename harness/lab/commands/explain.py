@@ -29,9 +29,8 @@ from sfusion.harness.errors import BadOption, ScenarioError
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
 from sfusion.harness.lab.scenarios.base import ScenarioPart, parts_below
-from sfusion.harness.lab.scenarios.library import scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.reading import read_scenarios
+from sfusion.harness.lab.scenarios.reading import read_scenarios, scenario_files
 from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.config import SandboxToolConfig

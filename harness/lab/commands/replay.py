@@ -20,8 +20,8 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import first_difference, is_reordered
 from sfusion.harness.lab.runs import adapt_tasks, read_run, run_one
 from sfusion.harness.lab.runs.directory import SCENARIO, edited_line
-from sfusion.harness.lab.scenarios.library import JOURNAL
 from sfusion.harness.lab.scenarios.parts import read_schedule
+from sfusion.harness.lab.scenarios.reading import JOURNAL
 from sfusion.harness.terminal import printable
 
 

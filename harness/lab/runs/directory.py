@@ -15,9 +15,8 @@ from sfusion.harness.lab.journal import PAGE, Journal
 from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.runs.runner import RunResult
 from sfusion.harness.lab.runs.tasks import Task
-from sfusion.harness.lab.scenarios.library import JOURNAL
 from sfusion.harness.lab.scenarios.model import Scenario, World
-from sfusion.harness.lab.scenarios.reading import read_scenarios
+from sfusion.harness.lab.scenarios.reading import JOURNAL, read_scenarios
 from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError
 

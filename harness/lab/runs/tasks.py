@@ -12,9 +12,8 @@ from typing import Any
 
 from sfusion.harness.commandline.keyword import read_keyword
 from sfusion.harness.errors import ScenarioError, Untrusted
-from sfusion.harness.lab.scenarios.library import is_bundled
 from sfusion.harness.lab.scenarios.model import Scenario, World
-from sfusion.harness.lab.scenarios.reading import read_files
+from sfusion.harness.lab.scenarios.reading import is_bundled, read_files
 from sfusion.harness.lab.scenarios.tools import HIDDEN, is_own
 from sfusion_tools.tool_registry import load_class
 

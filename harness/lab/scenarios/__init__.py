@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from sfusion.harness.errors import ScenarioError
-from sfusion.harness.lab.scenarios.library import bundled_folder, scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.scenarios.reading import parse_scenarios, read_files, read_scenarios
+from sfusion.harness.lab.scenarios.reading import (
+    bundled_folder,
+    parse_scenarios,
+    read_files,
+    read_scenarios,
+    scenario_files,
+)
 
 __all__ = [
     "Scenario",

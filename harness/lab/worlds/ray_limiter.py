@@ -13,8 +13,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.remote_journal import JournalAddress, RemoteRecorder
+from sfusion.harness.lab.worlds.recorder import JournalAddress, Recorder, RemoteRecorder
 from sfusion_tools.limiter import LimiterSettings, Snapshot
 from sfusion_tools.limiter.book import Observer
 from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, LimiterActor

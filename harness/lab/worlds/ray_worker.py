@@ -23,8 +23,7 @@ from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.worlds.calling import call_tool
 from sfusion.harness.lab.worlds.ray_cluster import inherited_path
-from sfusion.harness.lab.worlds.recorder import LogHandler
-from sfusion.harness.lab.worlds.remote_journal import JournalAddress, RemoteRecorder
+from sfusion.harness.lab.worlds.recorder import JournalAddress, LogHandler, RemoteRecorder
 from sfusion.harness.lab.worlds.worker import Worker
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterSettings

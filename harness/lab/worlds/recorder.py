@@ -1,11 +1,27 @@
-"""Writes events to a journal, with names instead of addresses and without secrets."""
+"""Writes events to a journal, with names instead of addresses and without secrets.
+
+Many processes share one journal: each sends its events as lines over a connection, and a server collects them. A line
+is sent when the event happens, so the events of a killed process are not lost, and the end of its connection tells when
+it died. Processes on one machine share the clock of the journal; the clock of another machine is compared with it when
+the connection is made, and the remaining uncertainty is kept as ``clock_error``.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import json
 import logging
+import os
+import secrets
+import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sfusion.harness.lab.journal import SHOWN, Event, Journal
@@ -111,3 +127,162 @@ class LogHandler(logging.Handler):
 def recorded_logs(recorder: Recorder) -> AbstractContextManager[None]:
     """Send the log lines of the code under test to the journal, whatever the log level of the process."""
     return diverted_logs(LogHandler(recorder), "sfusion_tools", "sfusion.fakes", level=logging.WARNING)
+
+
+_LONGEST_LINE = 2**20
+_ROUND_TRIPS = 9
+_CONNECT_SECONDS = 30.0
+_LAST_SECONDS = 10.0
+"""How long to wait for the end of a process that does not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalAddress:
+    """What a process needs to know to send its events."""
+
+    host: str
+    port: int
+    token: str
+    zero: float
+    """When the journal begins, by the clock of the server's machine."""
+    machine: str
+    names: dict[str, str]
+    """Names to write instead of addresses."""
+    secrets: dict[str, str]
+    """Texts that must not reach the journal, and their names."""
+
+
+def this_machine() -> str:
+    """Return an id that differs between machines whose clocks differ."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
+
+
+class _RemoteJournal(Journal):
+    """Sends events to the server instead of keeping them."""
+
+    def __init__(self, address: JournalAddress, process: str) -> None:
+        super().__init__({})
+        self._lock = threading.Lock()
+        self._socket = socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS)
+        os.register_at_fork(after_in_child=self._socket.close)  # or a fork's life would seem that of this process
+        self.offset = 0.0
+        other_clock = address.machine != this_machine()
+        self._send({"token": address.token, "process": process, "at": round(time.monotonic() - address.zero, 6)})
+        if other_clock:
+            self._compare_clocks()
+
+    def add(self, event: Event) -> None:
+        self._send(event)
+
+    def close(self) -> None:
+        with self._lock:
+            self._socket.close()
+
+    def _send(self, data: dict[str, Any]) -> None:
+        line = json.dumps(data, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            if self._socket.fileno() >= 0:
+                try:
+                    self._socket.sendall(line)
+                except OSError:
+                    self._socket.close()  # the server is gone; this process carries on
+
+    def _compare_clocks(self) -> None:
+        answers = self._socket.makefile("rb")
+        best = float("inf")
+        for _ in range(_ROUND_TRIPS):
+            asked = time.monotonic()
+            self._send({"time": None})
+            theirs = float(answers.readline())
+            back = time.monotonic()
+            if back - asked < best:
+                best = back - asked
+                self.offset = theirs - (asked + back) / 2
+        self._send({"clock_error": best / 2})
+
+
+class RemoteRecorder(Recorder):
+    """The recorder of another process, with the clock, names and secrets of the server."""
+
+    def __init__(self, address: JournalAddress, process: str) -> None:
+        remote = _RemoteJournal(address, process)
+        super().__init__(remote, time.monotonic, address.zero - remote.offset)
+        self._remote = remote
+        for text, name in address.names.items():
+            self.alias(text, name)
+        for secret, name in address.secrets.items():
+            self.keep_secret(secret, name)
+
+    def close(self) -> None:
+        """Stop recording and close the connection."""
+        self.on = False
+        self._remote.close()
+
+
+@dataclass
+class JournalServer:
+    """Receives the events of all processes and reports when a process connects or disconnects."""
+
+    on_event: Callable[[Event], None]
+    on_connect: Callable[[str, float], None]
+    on_disconnect: Callable[[str], None]
+    host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        self._token = secrets.token_urlsafe(16)
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[Any], None] = {}
+        self.zero = time.monotonic()
+        self.clock_error = 0.0
+        """By how many seconds the times of other machines may be wrong; 0 when there are none."""
+
+    async def __aenter__(self) -> JournalServer:
+        self._server = await asyncio.start_server(self._serve, self.host, 0, limit=_LONGEST_LINE)
+        return self
+
+    async def __aexit__(self, problem: object, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+        if problem is None and self._connections:
+            # The processes have been ended, but what they sent before may not have been read yet.
+            await asyncio.wait(list(self._connections), timeout=_LAST_SECONDS)
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def address(self, names: dict[str, str], hidden: dict[str, str]) -> JournalAddress:
+        """Return what other processes need to connect."""
+        assert self._server is not None
+        port = self._server.sockets[0].getsockname()[1]
+        return JournalAddress(self.host, port, self._token, self.zero, this_machine(), names, hidden)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.current_task()
+        assert connection is not None
+        self._connections[connection] = None
+        process = None
+        try:
+            hello = json.loads(await reader.readline() or b"{}")
+            if not hmac.compare_digest(str(hello.get("token", "")).encode(), self._token.encode()):
+                return
+            process = str(hello["process"])
+            self.on_connect(process, hello["at"])
+            # A line without an end was cut off by the death of its process and is dropped.
+            while (line := await reader.readline()).endswith(b"\n"):
+                data = json.loads(line)
+                if "event" in data:
+                    self.on_event(data)
+                elif "clock_error" in data:
+                    self.clock_error = max(self.clock_error, data["clock_error"])
+                else:
+                    writer.write(f"{time.monotonic()}\n".encode())
+        except (ConnectionError, ValueError, asyncio.CancelledError):
+            pass  # the process died in the middle of a line, was not one of ours, or the run is over
+        finally:
+            self._connections.pop(connection, None)
+            writer.close()
+            if process is not None:
+                self.on_disconnect(process)

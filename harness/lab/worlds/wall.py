@@ -13,9 +13,9 @@ import time
 from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.fast_clock import fast_clock
 from sfusion.harness.lab.worlds.play import note_stuck
 from sfusion.harness.lab.worlds.recorder import Recorder
+from sfusion.harness.lab.worlds.replacing import fast_clock
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.sim import SimBackend
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of

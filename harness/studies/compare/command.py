@@ -22,7 +22,7 @@ from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import Html, Json
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs.directory import edited_line, read_run
-from sfusion.harness.lab.scenarios.library import JOURNAL
+from sfusion.harness.lab.scenarios.reading import JOURNAL
 from sfusion.harness.reports import Reports
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
 from sfusion.harness.studies.compare.telling import CompareReporter, as_dict, render_comparison

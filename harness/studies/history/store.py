@@ -23,7 +23,7 @@ from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.lab.promises.verdict import check_types
 from sfusion.harness.lab.runs.directory import SCENARIO, VERDICT, read_verdict, write_run
 from sfusion.harness.lab.runs.runner import RunResult
-from sfusion.harness.lab.scenarios.library import JOURNAL
+from sfusion.harness.lab.scenarios.reading import JOURNAL
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError, near

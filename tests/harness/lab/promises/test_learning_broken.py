@@ -7,7 +7,7 @@ from functools import cache
 from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task, read_tasks
-from sfusion.harness.lab.scenarios.library import scenario_files
+from sfusion.harness.lab.scenarios.reading import scenario_files
 
 
 @cache

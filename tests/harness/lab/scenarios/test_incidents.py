@@ -9,7 +9,7 @@ import pytest
 
 from sfusion.harness.lab.promises import Verdict, judge
 from sfusion.harness.lab.scenarios import Scenario, bundled_folder, read_scenarios
-from sfusion.harness.lab.scenarios.library import in_folder
+from sfusion.harness.lab.scenarios.reading import in_folder
 from sfusion.harness.lab.worlds import sim, worker_rollouts
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutLimits
 from tests import ROOT

@@ -12,7 +12,7 @@ import pytest
 
 from sfusion.harness.lab.promises import PROMISES, judge
 from sfusion.harness.lab.scenarios import Scenario, bundled_folder, read_scenarios
-from sfusion.harness.lab.scenarios.library import in_folder
+from sfusion.harness.lab.scenarios.reading import in_folder
 from sfusion.harness.lab.worlds import sim
 from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits

@@ -20,8 +20,8 @@ from sfusion.fakes.faults import Distribution
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios.parts import CancelPart, LoadPart
 from sfusion.harness.lab.scenarios.program import ProgramPart
-from sfusion.harness.lab.worlds import remote_journal
-from sfusion.harness.lab.worlds.remote_journal import JournalAddress, JournalServer, RemoteRecorder
+from sfusion.harness.lab.worlds import recorder as remote_journal
+from sfusion.harness.lab.worlds.recorder import JournalAddress, JournalServer, RemoteRecorder
 from sfusion.harness.lab.worlds.workload import Workload
 
 
