@@ -27,7 +27,7 @@ from sfusion.harness.errors import BadOption, ScenarioError
 from sfusion.harness.lab.runs.seeded import SeededOptions
 from sfusion.harness.lab.runs.tasks import Task, check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios.reading import vary
-from sfusion.harness.learning import sweep as learning
+from sfusion.harness.learning import train_telling as learning
 from sfusion.harness.reports import Reports
 from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, label, play_sample, read_axes
 from sfusion.harness.studies.sweep.result import SweepResult
@@ -103,9 +103,13 @@ def _sweep_training(options: SweepOptions, grid: Grid, task: Task, tasks: list[T
     out = text_stream(options.json)
     with options.workers(grid.runs) as workers:
         found = learning.play_settings(workers, tasks, settings, out)
-    learning.tell(found, axes, task.name, out)
+    learning.tell_sweep(found, axes, task.name, out)
     about = " ".join(task.scenario.about.split())
-    _write(options, lambda: learning.render(found, axes, task.name, about), learning.as_data(found, axes, task.name))
+    _write(
+        options,
+        lambda: learning.render_sweep(found, axes, task.name, about),
+        learning.sweep_data(found, axes, task.name),
+    )
     return 0
 
 
