@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from sfusion.harness.studies.learn.attempts import Known, TimedAttempt
+from sfusion.harness.studies.learn.attempts import InFlight, Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import rounded
-from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion_tools.wording import counted
 
 REFUSALS = (429, 503)

@@ -7,10 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sfusion.harness.studies.learn.attempts import SHORTEST, Known, TimedAttempt
+from sfusion.harness.studies.learn.attempts import SHORTEST, InFlight, Known, TimedAttempt
 from sfusion.harness.studies.learn.distributions import Fit, added_delay, sample_distance
 from sfusion.harness.studies.learn.failures import FailureFit, find_failures
-from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
 from sfusion.harness.studies.learn.server_fit import find_server
 from sfusion.harness.studies.learn.slowness import Slowness, find_degradation, find_slow_spell, rank_correlation
