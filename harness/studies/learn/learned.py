@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sfusion.harness.studies.clocks import clocks_apart
 from sfusion.harness.studies.learn.attempts import InFlight, TimedAttempt, known_of, requests_of, seconds_of
 from sfusion.harness.studies.learn.causes import Cause, PermitWaits, find_causes, find_permit_waits
 from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
@@ -15,6 +14,7 @@ from sfusion.harness.studies.learn.distributions import Fit, fit
 from sfusion.harness.studies.learn.figures import Figures, figures_of
 from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
 from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
+from sfusion.harness.studies.look.digest import clocks_apart
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
