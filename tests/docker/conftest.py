@@ -11,8 +11,7 @@ import pytest
 
 from sfusion.harness.real.targets import MissingTarget
 from sfusion.harness.real.targets.container import Container
-from sfusion.harness.real.targets.docker_engine import ContainerEngine, connected
-from sfusion.harness.real.targets.options import DockerOptions
+from sfusion.harness.real.targets.docker_engine import ContainerEngine, DockerOptions, connected
 from tests import ROOT
 from tests.docker.calls import containers
 from tests.docker.images import REPOSITORY

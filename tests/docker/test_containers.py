@@ -14,7 +14,7 @@ from sfusion.harness.real.targets import DockerTarget, Target, UrlTarget, open_t
 from sfusion.harness.real.targets.container import KEPT_CAPABILITIES, Container
 from sfusion.harness.real.targets.docker_engine import ContainerEngine
 from sfusion.harness.real.targets.owner import LABEL, Owner
-from sfusion.harness.real.targets.ping import is_ready, why_unreachable
+from sfusion.harness.real.targets.target import is_ready, why_unreachable
 from tests.docker.calls import run_code
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

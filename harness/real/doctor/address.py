@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sfusion.harness.real.doctor.context import CheckContext, proxy_of_requests
-from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, note, proxy_of_requests
 from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer, send
 from sfusion.harness.real.doctor.settings import Client
 from sfusion_tools.outcome import Outcome

@@ -1,4 +1,4 @@
-"""What the checks share: access to the sandbox, and what is known about it so far."""
+"""What the checks share: what a finding is, access to the sandbox, and what is known about it so far."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import ipaddress
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +22,40 @@ from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
 from sfusion_tools.sandbox.endpoints import SHORTEST_PASSWORD, is_usable, proxy_for, proxy_variable
+
+
+class Severity(StrEnum):
+    """How bad a finding is for a training run."""
+
+    BREAKS = "breaks"
+    """Calls fail or return wrong results: training continues and learns from garbage."""
+    HURTS = "hurts"
+    """Training works, but more slowly than it could, or with wrong results in some cases."""
+    NOTE = "note"
+    """Worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a check. The three texts are shown under the labels seen, training and change."""
+
+    id: str
+    severity: Severity
+    seen: str
+    """What was observed, with numbers."""
+    training: str
+    """The effect on training."""
+    change: str
+    """What to do about it."""
+
+    @property
+    def breaks(self) -> bool:
+        return self.severity is Severity.BREAKS
+
+
+breaks = partial(Finding, severity=Severity.BREAKS)
+hurts = partial(Finding, severity=Severity.HURTS)
+note = partial(Finding, severity=Severity.NOTE)
 
 
 def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:

@@ -8,8 +8,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.address import check_loopback
-from sfusion.harness.real.doctor.context import TRIES, CheckContext, marked
-from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
+from sfusion.harness.real.doctor.context import TRIES, CheckContext, Finding, breaks, hurts, marked
 from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer, connects, speaks_plain_http, speaks_tls
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import excerpt, read_answer

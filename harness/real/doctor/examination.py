@@ -11,13 +11,18 @@ from typing import Any
 
 from sfusion.harness.errors import NotExamined, Vanished
 from sfusion.harness.real.doctor.address import check_address, check_proxies, check_route
-from sfusion.harness.real.doctor.context import CheckContext, secrets_of_proxies
+from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, secrets_of_proxies
 from sfusion.harness.real.doctor.endpoint import check_connection, check_ping, check_run_code
-from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
 from sfusion.harness.real.doctor.http import open_http
-from sfusion.harness.real.doctor.image import check_languages, check_packages, detect_version
-from sfusion.harness.real.doctor.limits import check_memory_limit, check_run_timeout
-from sfusion.harness.real.doctor.output import check_long_output, check_stdin_race
+from sfusion.harness.real.doctor.server import (
+    check_languages,
+    check_long_output,
+    check_memory_limit,
+    check_packages,
+    check_run_timeout,
+    check_stdin_race,
+    detect_version,
+)
 from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
 from sfusion.harness.real.doctor.throughput import check_throughput
 from sfusion_tools.sandbox.endpoints import hide as hide_secrets

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 
 from sfusion.harness.errors import NotExamined
-from sfusion.harness.real.doctor.context import CheckContext, marked
-from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, marked, note
 from sfusion.harness.real.doctor.http import HttpAnswer, NoAnswer
 from sfusion.harness.real.doctor.knee import COLLAPSED, Knee, Point, find_knee, fit_model
 from sfusion.harness.real.doctor.settings import Client, Plan

@@ -14,10 +14,9 @@ from typing import Any
 
 from sfusion.fakes.wire.message import dump_json, json_line
 from sfusion.harness.errors import BadProbes
-from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.model import SUITE_VERSION, Probe
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from sfusion.harness.real.probes.scrubbing import Scrubber
-from sfusion.harness.real.probes.suite import SUITE_VERSION
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError

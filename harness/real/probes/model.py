@@ -1,12 +1,19 @@
-"""A probe: one request, with a sentence that says what it is for."""
+"""A probe: one request, with a sentence that says what it is for. The suite is in YAML files beside this one."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from sfusion.harness.commandline.keyword import read_keyword
+from sfusion.harness.errors import BadProbes
+from sfusion_tools.marked_yaml import read_marked
 
 Name = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=80)]
 Token = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
@@ -91,3 +98,50 @@ class Probe(_Strict):
         if self.method == "POST" and path in ("/run_code", "/run_jupyter"):
             return path  # type: ignore[return-value] # it is one of the two
         return None
+
+
+SUITE_VERSION = 1
+"""Incremented when a bundled probe changes its request."""
+
+_BUNDLED = Path(__file__).with_name("suite")
+
+
+@lru_cache(maxsize=1)
+def bundled_probes() -> Sequence[Probe]:
+    """In a fixed order."""
+    return tuple(probe for file in sorted(_BUNDLED.glob("*.yaml")) for probe in _read(file))
+
+
+def chosen(probes: Sequence[Probe], *, keyword: str = "", quick: bool = False) -> list[Probe]:
+    """Keep the probes whose id matches the expression of ``-k``, and drop the slow ones if ``quick``."""
+    matches = read_keyword(keyword)
+    found = [probe for probe in probes if matches(probe.id)]
+    if not found:
+        groups = {probe.group for probe in probes}
+        raise BadProbes([f"-k {keyword!r} matches no probe; groups: {', '.join(sorted(groups))}"])
+    left = [probe for probe in found if not (quick and probe.slow)]
+    if not left:
+        raise BadProbes(["no probe is left: all of these are slow, and --quick skips slow ones"])
+    return left
+
+
+def _read(file: Path) -> Iterator[Probe]:
+    content: Any = read_marked(file).data
+    for fields in content["probes"]:
+        values = {**fields, "id": f"{file.stem}/{fields['id']}"}
+        values |= {name: tuple(fields[name]) for name in ("varies", "needs") if name in fields}
+        if "raw" not in fields:
+            values["request"] = ProbeRequest(**_merged(content.get("defaults", {}), fields.get("request", {})))
+        yield Probe(**values)
+
+
+def _merged(defaults: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """Merge a request into the file's defaults; JSON objects and headers are merged key by key."""
+    merged = {**defaults, **request}
+    if {"text", "base64"} & set(request) and "json" not in request:
+        merged.pop("json", None)
+    for name in ("json", "headers"):
+        below, above = defaults.get(name), request.get(name)
+        if isinstance(below, dict) and isinstance(above, dict):
+            merged[name] = {**below, **above}
+    return merged

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sfusion.harness.errors import BadTarget, MissingTarget, TargetError
-from sfusion.harness.real.targets.opening import open_targets, silent
 from sfusion.harness.real.targets.target import (
     DEFAULT_IMAGE,
     DockerTarget,
@@ -11,7 +10,9 @@ from sfusion.harness.real.targets.target import (
     RealSandbox,
     Target,
     UrlTarget,
+    open_targets,
     read_target,
+    silent,
 )
 
 __all__ = [

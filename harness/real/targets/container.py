@@ -15,11 +15,17 @@ from types import FrameType
 from typing import Any
 
 from sfusion.harness.errors import MissingTarget
-from sfusion.harness.real.targets.docker_engine import ContainerEngine, architecture, connected, error_text
-from sfusion.harness.real.targets.options import PREFIX, DockerOptions, size
+from sfusion.harness.real.targets.docker_engine import (
+    PREFIX,
+    ContainerEngine,
+    DockerOptions,
+    architecture,
+    connected,
+    error_text,
+    size,
+)
 from sfusion.harness.real.targets.owner import LABEL, Owner
-from sfusion.harness.real.targets.ping import is_ready
-from sfusion.harness.real.targets.target import DockerTarget, RealSandbox
+from sfusion.harness.real.targets.target import DockerTarget, RealSandbox, is_ready
 
 IMAGE_LABEL = "sfusion.image"
 """The name of the image; the container itself is created from the digest that the name had at the time."""

@@ -1,13 +1,22 @@
-"""The target of ``--sandbox``: ``fake``, an address, ``docker`` or ``docker:IMAGE``."""
+"""The target of ``--sandbox``: ``fake``, an address, ``docker`` or ``docker:IMAGE``; and how real ones are opened."""
 
 from __future__ import annotations
 
+import os
 import re
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
+from itertools import cycle, islice
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit, urlunsplit
 
-from sfusion.harness.errors import BadTarget
+from sfusion.harness.errors import BadTarget, MissingTarget
 from sfusion_tools.errors import ConfigError, near
-from sfusion_tools.sandbox.endpoints import is_placeholder, normalise_url, redact
+from sfusion_tools.sandbox.endpoints import basic_auth, is_placeholder, normalise_url, proxy_for, redact
 
 DEFAULT_IMAGE = "volcengine/sandbox-fusion:server-20250609"
 """The published image of Sandbox Fusion."""
@@ -121,3 +130,99 @@ def _image(name: str) -> str:
             f"{name!r} is not the name of an image, such as {DEFAULT_IMAGE} or HOST:5000/sandbox@sha256:DIGEST{hint}"
         )
     return name
+
+
+ANSWERS_WITHIN = 5.0
+"""Seconds to wait for the first answer of an address."""
+
+
+def silent(_: str) -> None:
+    """Discard progress messages."""
+
+
+@contextmanager
+def open_targets(
+    targets: Sequence[Target],
+    *,
+    at_least: int = 1,
+    say: Callable[[str], None] = silent,
+    check: bool = True,
+) -> Iterator[list[RealSandbox]]:
+    """Open ``at_least`` sandboxes; the targets take turns if there are fewer of them.
+
+    Each turn of a docker target is a new container; each turn of an address is the same address again. With ``check``
+    an address where nothing answers raises MissingTarget.
+    """
+    if not targets:
+        raise BadTarget("no sandbox given")
+    wanted = list(islice(cycle(targets), max(at_least, len(targets))))
+    with ExitStack() as opened:
+        containers: Iterator[RealSandbox] = iter(())
+        if docker := [target for target in wanted if isinstance(target, DockerTarget)]:
+            from sfusion.harness.real.targets.container import started_containers
+
+            containers = iter(opened.enter_context(started_containers(docker, say)))
+        seen: Counter[str] = Counter()
+        sandboxes: list[RealSandbox] = []
+        for target in wanted:
+            if isinstance(target, UrlTarget):
+                seen[target.url] += 1
+                number = seen[target.url]
+                sandbox = RealSandbox(str(target) if number == 1 else f"{target} #{number}", target.url)
+                if check and seen[target.url] == 1 and (why := why_unreachable(target.url, ANSWERS_WITHIN)):
+                    raise MissingTarget(
+                        f"nothing answers at {sandbox.name}: {why}; start the sandbox, or correct the address"
+                    )
+                sandboxes.append(sandbox)
+            elif isinstance(target, DockerTarget):
+                sandboxes.append(next(containers))
+            else:
+                raise BadTarget("fake is not a real sandbox; give an address, docker, or docker:IMAGE")
+        yield sandboxes
+
+
+PING = "/v1/ping"
+
+
+def why_unreachable(url: str, timeout: float) -> str | None:
+    """Return None if the address gives any HTTP answer, otherwise the reason in a few words."""
+    try:
+        _status(url, timeout)
+    except (HTTPException, OSError) as error:
+        return _reason(error)
+    return None
+
+
+def is_ready(url: str, timeout: float) -> bool:
+    """Does the ping return 200?"""
+    try:
+        return _status(url, timeout) == 200
+    except (HTTPException, OSError):
+        return False
+
+
+def _status(url: str, timeout: float) -> int:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    address = urlunsplit((parts.scheme, host, parts.path.rstrip("/") + PING, parts.query, ""))
+    request = urllib.request.Request(address, headers={"Accept": "application/json"})
+    if login := basic_auth(parts):
+        request.add_header("Authorization", login)
+    proxy = proxy_for(address, os.environ)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {}))
+    try:
+        with opener.open(request, timeout=timeout) as answer:
+            return int(answer.status)
+    except HTTPError as refused:
+        with refused:
+            return refused.code
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, URLError) and isinstance(error.reason, BaseException):
+        error = error.reason
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return str(error) or type(error).__name__

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from sfusion.harness.errors import BadFilter, NoDump
 from sfusion.harness.rollouts.viewer.filters import Filter, read_filter
-from sfusion.harness.rollouts.viewer.sample import LineIndex, Sample, StepFile, open_dump, read_sample
-from sfusion.harness.rollouts.viewer.turns import CallView, TurnPart, TurnView, read_call, split_turns
+from sfusion.harness.rollouts.viewer.sample import (
+    CallView,
+    LineIndex,
+    Sample,
+    StepFile,
+    TurnPart,
+    TurnView,
+    open_dump,
+    read_call,
+    read_sample,
+    split_turns,
+)
 
 __all__ = [
     "BadFilter",

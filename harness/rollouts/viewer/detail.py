@@ -14,8 +14,7 @@ from textual.markup import escape
 from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
-from sfusion.harness.rollouts.viewer.sample import Sample
-from sfusion.harness.rollouts.viewer.turns import TurnPart, TurnView, read_call, split_turns
+from sfusion.harness.rollouts.viewer.sample import Sample, TurnPart, TurnView, read_call, split_turns
 from sfusion.harness.terminal import printable
 from sfusion_tools.wording import counted
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.search.hunt.case import HuntCase, HuntResult, digest_of
-from sfusion.harness.search.hunt.generate import generate
-from sfusion.harness.search.hunt.mutate import mutate
+from sfusion.harness.search.hunt.generate import generate, mutate
 from sfusion.harness.search.shrink import Failure
 
 BATCH = 64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sfusion.harness.search.shrink.failure import Failure, Reproduces, failure_of, failures_of
-from sfusion.harness.search.shrink.search import Budget, Shrunk, shrink
+from sfusion.harness.search.shrink.search import Budget, Failure, Reproduces, Shrunk, failure_of, failures_of, shrink
 
 __all__ = ["Budget", "Failure", "Reproduces", "Shrunk", "failure_of", "failures_of", "shrink"]

@@ -19,7 +19,7 @@ from sfusion.harness.lab.runs.runner import ERROR, RunResult, run_one
 from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.reading import is_bundled, read_scenarios
-from sfusion.harness.search.shrink.failure import STUCK, Failure, failures_of
+from sfusion.harness.search.shrink.search import STUCK, Failure, failures_of
 from sfusion.harness.terminal import printable
 from sfusion_tools.errors import near
 from sfusion_tools.tool_registry import read_entries

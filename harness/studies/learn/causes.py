@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sfusion.harness.studies.learn.attempts import TimedAttempt, outcome_of
+from sfusion.harness.studies.learn.attempts import InFlight, TimedAttempt, outcome_of
 from sfusion.harness.studies.learn.distributions import rounded
 from sfusion.harness.studies.learn.failures import FailureFit
-from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.load import ProgramFit
 from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
 from sfusion_tools.outcome import FAILURES

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import TimedAttempt, ending_of, outcome_of, seconds_of
+from sfusion.harness.studies.learn.attempts import InFlight, TimedAttempt, ending_of, outcome_of, seconds_of
 from sfusion.harness.studies.learn.causes import find_permit_waits
 from sfusion.harness.studies.learn.distributions import rounded
-from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import Attempt, Call
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait

@@ -20,6 +20,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -30,17 +31,81 @@ from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Force, Logs
 from sfusion.harness.errors import LogError
+from sfusion.harness.lab.figures import figures_of
+from sfusion.harness.lab.promises.story import Story
+from sfusion.harness.lab.runs.runner import run_one, run_scenario
+from sfusion.harness.lab.runs.tasks import Task
+from sfusion.harness.lab.scenarios import parse_scenarios
+from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.reports.files import check_new_file
 from sfusion.harness.studies.learn.attempts import joined
-from sfusion.harness.studies.learn.check import Checked, check
 from sfusion.harness.studies.learn.draft import scenario_text
-from sfusion.harness.studies.learn.figures import FEWEST
+from sfusion.harness.studies.learn.figures import FEWEST, RELATIVE, Comparison, compare, relative
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion.harness.studies.learn.survey import Survey, Window, sample
 from sfusion.harness.studies.look.reading import LogReader, UnreadableLines, with_stdin
 from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
+
+_RARE = 4
+_NEARLY = 0.7
+"""The share of the main cause's weight from which on another one may be the main one in the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How well a learned scenario behaves like its log."""
+
+    rows: tuple[Comparison, ...]
+    again: Learned | None
+    """What is learned from the run; None if it made no call."""
+    same_cause: bool
+    held: bool
+    """Every promise of the scenario held."""
+    broken: tuple[str, ...]
+    is_enough: bool = True
+    """False: there are too few calls to judge."""
+
+    @property
+    def agrees(self) -> bool:
+        return self.is_enough and self.same_cause and self.held and all(row.agrees for row in self.rows)
+
+
+def check(learned: Learned, text: str) -> Checked:
+    """Play the scenario that was learned; ``text`` is its YAML."""
+    (result,) = run_scenario(text, check=False)
+    calls = Story(result.journal).records
+    broken = tuple(f"{one.promise}: {one.sentence}" for one in result.verdicts if one.state in ("broken", "unknown"))
+    if not calls:
+        return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
+    again = learn(calls)
+    rows = (*compare(learned.figures, again.figures), *_compare_limits(learned, text))
+    # A main cause that struck few calls may strike none the next time.
+    is_rare = bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
+    same_cause = is_rare or _names(again, learned.headline)
+    return Checked(rows, again, same_cause, result.ok, broken, learned.figures.is_enough)
+
+
+def _compare_limits(learned: Learned, text: str) -> Iterator[Comparison]:
+    """Play the scenario with each limit that the log shows: is throughput the same with each?"""
+    (cell,) = parse_scenarios(text)
+    for one in learned.limits:
+        result = run_one(Task(vary(cell, {"tools.rate_limit": one.limit}), "sim"))
+        run = figures_of(result.journal)
+        answered = sum(run.outcomes.get(outcome, 0) for outcome in PROGRAM_OUTCOMES)
+        rate = answered / run.seconds if run.seconds else 0.0
+        yield relative(f"per second at rate_limit {one.limit}", one.per_second, rate, RELATIVE)
+
+
+def _names(learned: Learned, headline: str) -> bool:
+    """True if a cause is the main one, or nearly."""
+    if not learned.causes:
+        return headline == learned.headline
+    kind, most = learned.causes[0].harm
+    return any(one.kind == headline and one.harm >= (kind, _NEARLY * most) for one in learned.causes)
+
 
 _EVERY = 10_000
 _NAMED = ("quota", "queue", "contention", "spawn", "degradation", "slow_spell", "slowdown", "crash", "wedge")

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sfusion.harness.studies.learn.attempts import SHORTEST
-from sfusion.harness.studies.learn.in_flight import InFlight
+from sfusion.harness.studies.learn.attempts import SHORTEST, InFlight
 
 _NARROWEST = 0.02
 """The least spread of the logarithms of programs: no clock is better."""

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import known_of, outcome_of, seconds_of
+from sfusion.harness.studies.learn.attempts import InFlight, known_of, outcome_of, seconds_of
 from sfusion.harness.studies.learn.distributions import Fit, fit, rounded
-from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.sandbox_fit import ENDED_EARLY, SandboxFit
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call

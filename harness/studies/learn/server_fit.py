@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sfusion.harness.studies.learn.attempts import SHORTEST, TimedAttempt
+from sfusion.harness.studies.learn.attempts import SHORTEST, InFlight, TimedAttempt
 from sfusion.harness.studies.learn.cores import CoresFit, ProgramRun, fit_cores
 from sfusion.harness.studies.learn.distributions import rounded
-from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.slowness import Slowness
 from sfusion_tools.wording import counted
 

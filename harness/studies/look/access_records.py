@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from calendar import timegm
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from datetime import datetime
+from email.utils import mktime_tz, parsedate_tz
 from functools import lru_cache
 from typing import Any
 
@@ -18,10 +19,7 @@ _NGINX = re.compile(
 )
 _UVICORN = re.compile(r'(?P<method>[A-Z]+) (?P<target>\S+) HTTP/[\d.]+" (?P<status>\d{3})\b')
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_STAMP = re.compile(
-    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
-    r" ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"
-)
+_STAMP = re.compile(r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?) ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?")
 _QUOTED = re.compile(r'^ "(?:[^"\\]|\\.)*" "(?:[^"\\]|\\.)*"')
 _NAMED_TIME = re.compile(r'\b(?:rt|request_time|req_time)["\s]*[=:]["\s]*(\d+\.\d+)')
 _NEXT = "(?:,| :) "
@@ -39,7 +37,6 @@ _BARE_TIME = re.compile(r'(?<![\w.:])"?(\d+\.\d{3})"?(?![\w.:])')
 _BARE_UPSTREAMS = re.compile(rf"(?<![\w.\[:])({_BARE_ADDRESS}(?:{_NEXT}{_BARE_ADDRESS})*)(?![\w.])")
 _BARE_STATUSES = re.compile(rf"(?<![\w.:])(\d{{3}}(?:{_NEXT}(?:\d{{3}}|-))+)(?![\w.])")
 _BARE_TIMES = re.compile(rf"(?<![\w.:])(\d+\.\d{{3}}(?:{_NEXT}(?:\d+\.\d{{3}}|-))+)(?![\w.:])")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LONGEST = 10_000
 
 
@@ -106,12 +103,8 @@ def _parts(named: re.Pattern[str], bare: re.Pattern[str], rest: str) -> list[str
 @lru_cache(maxsize=16)
 def _nginx_time(text: str) -> float | None:
     """Read ``10/Oct/2025:13:55:36 -0700``."""
-    if text[3:6] not in _MONTHS:
-        return None
-    month = _MONTHS.index(text[3:6]) + 1
-    hour, minute, second = (int(part) for part in text[12:20].split(":"))
-    local = timegm((int(text[7:11]), month, int(text[:2]), hour, minute, second))
-    return float(local - _offset(text[21:]))
+    found = parsedate_tz(text.replace("/", " ").replace(":", " ", 1))
+    return None if found is None else float(mktime_tz(found))
 
 
 def stamp(text: str) -> float | None:
@@ -119,18 +112,11 @@ def stamp(text: str) -> float | None:
     found = _STAMP.search(text)
     if found is None:
         return None
-    hour, minute, second = (int(part) for part in found["clock"].split(":"))
-    month = int(found["month"])
-    if not 1 <= month <= 12:
+    zone = found["zone"] or "UTC"
+    try:
+        return datetime.fromisoformat(found["time"] + zone.replace("UTC", "Z")).timestamp()
+    except ValueError:
         return None
-    whole = timegm((int(found["year"]), month, int(found["day"]), hour, minute, second))
-    zone = found["zone"] or "Z"
-    return whole + float(f"0.{found['part'] or 0}") - (0 if zone in ("Z", "UTC") else _offset(zone.replace(":", "")))
-
-
-def _offset(zone: str) -> int:
-    seconds = int(zone[1:3]) * 3600 + int(zone[3:5]) * 60
-    return -seconds if zone[0] == "-" else seconds
 
 
 _LINE = re.compile(r"(?P<start>.{0,80}?)\[(?P<level>debug|info|warning|error|critical) *\] +(?P<event>.*)", re.DOTALL)

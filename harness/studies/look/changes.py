@@ -118,26 +118,20 @@ _LEAST, _LEAST_TIMED = 5, 20
 """Attempts that it takes to judge failures, and answers to judge durations."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A sandbox that does worse than the others; without a time from the beginning, or to the end of the log."""
+def suspect(
+    sandboxes: Mapping[str, SandboxCounts], fine: Sequence[tuple[float, float, TimeBucket]]
+) -> tuple[str, float | None, float | None]:
+    """Return the sandbox that fails much more often than all others together, or is much slower; "" if none is.
 
-    sandbox: str
-    since: float | None = None
-    until: float | None = None
-
-
-def suspect(sandboxes: Mapping[str, SandboxCounts], fine: Sequence[tuple[float, float, TimeBucket]]) -> Suspect | None:
-    """Return the sandbox that fails much more often than all others together, or is much slower; None if none is."""
-    if len(sandboxes) < 2:
-        return None
+    Also since when and until when, without a time from the beginning, or to the end of the log.
+    """
     # The worst first, where a few attempts are no proof.
     whole = {label: one.sums for label, one in sandboxes.items()}
     shares = {label: one.failed / (one.attempts + _LEAST_TIMED) for label, one in whole.items()}
     named = sorted(sandboxes.keys() - {"", OTHERS}, key=lambda label: (-shares[label], label))
     for name in named:
         if _is_worse(name, whole):
-            return Suspect(name)
+            return name, None, None
     for name in named:
         rows = [bucket.sandboxes.get(name) or SandboxSums() for _, _, bucket in fine]
         for start, end in _spells(rows):
@@ -147,8 +141,8 @@ def suspect(sandboxes: Mapping[str, SandboxCounts], fine: Sequence[tuple[float, 
                     sums.setdefault(label, SandboxSums()).include(part)
             if name in sums and _is_worse(name, sums):
                 since = fine[start][0] if start else None
-                return Suspect(name, since, fine[end][0] if end < len(fine) else None)
-    return None
+                return name, since, fine[end][0] if end < len(fine) else None
+    return "", None, None
 
 
 def _spells(rows: Sequence[SandboxSums]) -> Iterator[tuple[int, int]]:

@@ -11,20 +11,165 @@ Example: sfusion look /shared/logs --html friday.html
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sfusion.harness.commandline.declaring import command
 from sfusion.harness.commandline.json_answer import is_stdout, text_stream, write_answer, write_json
 from sfusion.harness.commandline.options import Html, Json, Logs
 from sfusion.harness.errors import BadOption
 from sfusion.harness.reports import Reports
+from sfusion.harness.reports.html import render_board, render_page
+from sfusion.harness.reports.page_data import Row, timeline_data
+from sfusion.harness.reports.run_report import duration
+from sfusion.harness.reports.timeline import Mark, Steps, Timeline
+from sfusion.harness.studies.look.axis import TimeBucket
 from sfusion.harness.studies.look.digest import Digest
-from sfusion.harness.studies.look.overview import overview
-from sfusion.harness.studies.look.page import render_log
+from sfusion.harness.studies.look.overview import FINE, SEVERITY, Overview, Stretch, crowd, overview
 from sfusion.harness.studies.look.reading import LogReader, UnreadableLines, with_stdin
-from sfusion.harness.studies.look.telling import ROWS, LookReporter
+from sfusion.harness.studies.look.telling import (
+    ROWS,
+    LookReporter,
+    attempts_stand_out,
+    brief,
+    failing,
+    notes,
+    sandbox_cells,
+    sentence,
+    suspicion,
+    title,
+    took,
+)
+from sfusion_tools.outcome import FAILURES
+from sfusion_tools.record import KINDS, Call, spans_of
+from sfusion_tools.wording import counted
+
+_MOST_MARKS = 500
+_MOST_FILES = 8
+
+
+def render_log(digest: Digest, found: Overview) -> str:
+    """Return the page. It loads nothing, and no script runs on it but its own."""
+    records = digest.samples() if digest.timed else []
+    values = _values(found, len(records))
+    if not records:
+        return render_page("look.html.j2", ("run.css",), board=False, **values)
+    data = timeline_data(list(_named(records, found.start)), _timeline(digest, found), _rows)
+    data["log"] = True
+    if found.unit == "unix":
+        data["zero"] = found.start
+    return render_board("look.html.j2", data, board=True, **values)
+
+
+def _values(found: Overview, sampled: int) -> dict[str, Any]:
+    worse = min((turn for turn in found.turns if turn.worse), key=lambda one: SEVERITY.index(one.what), default=None)
+    share = found.failed / found.calls if found.calls else 0.0
+    return {
+        "headline": _capital(sentence(found, worse)) if worse is not None else failing(found),
+        "about": title(found),
+        "state": "broken" if worse is not None else "unknown" if share > 0.05 or attempts_stand_out(found) else "held",
+        "notes": notes(found),
+        "files": [*found.files[:_MOST_FILES], *(["…"] if len(found.files) > _MOST_FILES else [])],
+        "facts": _facts(found),
+        "bars": _bars(found),
+        "most": f"{max((one.calls for one in found.over_time), default=0):,}",
+        "first": found.when(found.start),
+        "last": found.when(found.end),
+        "outcomes": [(kind, f"{count:,}", f"{count / found.calls:.1%}") for kind, count in found.outcomes.items()],
+        "turns": [{"text": _capital(sentence(found, turn)), "worse": turn.worse} for turn in found.turns],
+        "sandboxes": [sandbox_cells(row) for row in found.sandboxes],
+        "suspect": found.suspect,
+        "suspicion": suspicion(found),
+        "read": found.read,
+        "lists": [("Faults applied", "faults", found.faults), ("Malformed calls", "malformed", found.malformed)],
+        "sampled": f"The timeline shows {sampled:,} of {found.calls:,} calls: the first and last ones, the "
+        "slowest, those with most attempts, and some of every kind. The curves count all calls."
+        if sampled < found.calls
+        else "",
+    }
+
+
+def _facts(found: Overview) -> list[tuple[str, str]]:
+    facts = [
+        ("calls", f"{found.calls:,}"),
+        ("failed", f"{found.failed / found.calls:.1%}" if found.calls else "0"),
+        ("attempts", f"{found.attempts:,}"),
+    ]
+    if found.seconds["p50"] is not None:
+        facts += [(name, took(found.seconds[name])) for name in ("p50", "p95")]
+    if found.timed:
+        facts += [("most in flight", f"{found.most_in_flight:,}"), ("longest queue", f"{found.longest_queue:,}")]
+        facts.append(("time", duration(max(0.0, found.end - found.start))))
+    return facts
+
+
+def _bars(found: Overview) -> list[dict[str, Any]]:
+    most = max((one.calls for one in found.over_time), default=0) or 1
+    return [_bar(found, number, row, most) for number, row in enumerate(found.over_time)]
+
+
+def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any]:
+    """Failures at the bottom, where their height can be compared."""
+    parts, top = [], 100.0
+    for kind in sorted(row.outcomes, key=lambda kind: (kind not in FAILURES, KINDS.index(kind))):
+        height = 100.0 * row.outcomes[kind] / most
+        top -= height
+        parts.append((kind, round(top, 3), round(height, 3)))
+    counts = ", ".join(f"{kind} {count:,}" for kind, count in row.outcomes.items())
+    return {"x": number, "parts": parts, "title": f"{found.when(row.start)}: {counts or 'no calls'}"}
+
+
+def _timeline(digest: Digest, found: Overview) -> Timeline:
+    fine, zero = digest.axis.merged(FINE), found.start
+    marks = [Mark(max(0.0, turn.at - zero), "turn", brief(turn)) for turn in found.turns]
+    marks += list(_fault_marks(fine, zero))[:_MOST_MARKS]
+    steps = [_steps(fine, what, zero) for what in ("in_flight", "waiting")]
+    return Timeline(0.0, max(0.0, found.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks))
+
+
+def _steps(fine: Sequence[tuple[float, float, TimeBucket]], what: str, zero: float) -> Steps:
+    values = crowd(fine, what)
+    if not any(values):
+        return Steps()
+    return Steps(tuple(max(0.0, start - zero) for start, _, _ in fine), tuple(values))
+
+
+def _fault_marks(fine: Iterable[tuple[float, float, TimeBucket]], zero: float) -> Iterator[Mark]:
+    for start, end, bucket in fine:
+        for rule, count in bucket.faults.items():
+            yield Mark(max(0.0, start - zero), "strike", f"{rule}: {counted(count, 'time')}", until=end - zero)
+
+
+def _named(records: Iterable[Call], zero: float) -> Iterator[Call]:
+    """Yield calls with names that differ, and with times since the beginning of the log."""
+    seen: Counter[str] = Counter()
+    for record in records:
+        name = record.call or "request"
+        seen[name] += 1
+        call = name if seen[name] == 1 and record.call else f"{name} #{seen[name]}"
+        yield replace(record, call=call, began=record.began - zero)
+
+
+def _rows(call: Call) -> Iterator[Row]:
+    """Tell what a call consisted of, and how it ended."""
+    for span in spans_of(call):
+        facts: dict[str, Any] = {"seconds": span.end - span.start}
+        if span.kind == "attempt":
+            one = call.attempts[span.attempt - 1]
+            facts |= {"outcome": span.outcome, "status": span.status, "rule": one.fault, "sandbox": one.endpoint}
+            facts |= {"sent": one.sent or None, "received": one.received or None}
+            facts |= {"retry_after": one.retry_after, "run_seconds": one.execution_time}
+        known = {key: value for key, value in facts.items() if value is not None and value != ""}
+        yield span.start, call.source, span.kind, span.attempt, known
+    facts = {"outcome": call.kind, "problem": call.problem, "refused": call.refused}
+    yield call.ended, call.source, "ended", 0, {key: value for key, value in facts.items() if value}
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 @command

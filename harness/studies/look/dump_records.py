@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.rollouts.viewer.sample import REQUESTS
-from sfusion.harness.rollouts.viewer.turns import split_turns
+from sfusion.harness.rollouts.viewer.sample import REQUESTS, split_turns
 from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 from sfusion_tools.sandbox import text as wording

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sfusion.harness.studies.look.axis import Durations, TimeBucket, failures, loads
-from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, Suspect, changed_durations, changed_shares, suspect
+from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, changed_durations, changed_shares, suspect
 from sfusion.harness.studies.look.digest import Clock, Digest, SandboxCounts
 from sfusion_tools.outcome import FAILURES, OUTCOMES, Outcome
 from sfusion_tools.sandbox.result import CallResult
@@ -143,7 +143,6 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
     """Return what a digest says, with its time divided into at most ``stretches``."""
     axis = digest.axis
     fine, shown = axis.merged(STRETCHES), axis.merged(FINE)
-    worst = suspect(digest.sandboxes, fine) or Suspect("")
     client = digest.sources["client"] + digest.sources["dump"]
     return Overview(
         digest.calls,
@@ -168,9 +167,7 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         _stretches(axis.merged(stretches)),
         _turns(fine),
         sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
-        worst.sandbox,
-        worst.since,
-        worst.until,
+        *suspect(digest.sandboxes, fine),
         dict(digest.faults.most_common()),
         dict(digest.problems.most_common()),
         _read(digest) if client else [],
@@ -275,9 +272,7 @@ def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str
     """Return the kind of failure whose share changed most."""
     shares = []
     for side in (before, after):
-        counts: Counter[str] = Counter()
-        for one in side:
-            counts.update(one)
+        counts = sum(side, Counter[str]())
         whole = counts.total() or 1
         shares.append({kind: counts[kind] / whole for kind in FAILURES})
     return max(sorted(FAILURES), key=lambda kind: abs(shares[1][kind] - shares[0][kind]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TextIO
 
 from sfusion.harness.reports.run_report import duration
@@ -112,12 +113,8 @@ def failing(found: Overview) -> str:
     text = f"{_share(found.failed, found.calls)} of calls failed"
     if not attempts_stand_out(found):
         return text
-    counts: dict[str, int] = {}
-    for row in found.sandboxes:
-        for kind, count in row.outcomes.items():
-            if kind in FAILURES:
-                counts[kind] = counts.get(kind, 0) + count
-    mostly = max(counts, key=lambda kind: counts[kind], default="")
+    counts = sum((Counter(row.outcomes) for row in found.sandboxes), Counter[str]())
+    mostly = max((kind for kind in counts if kind in FAILURES), key=lambda kind: counts[kind], default="")
     return f"{_share(found.failed_attempts, found.attempts)} of attempts failed, mostly {mostly}, and {text}"
 
 

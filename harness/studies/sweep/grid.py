@@ -179,11 +179,8 @@ class Measured:
         found = [sample.figures for sample in samples if not sample.error]
         names = ("throughput", "p50", "p95", "p99", "refused", "wasted", "attempts", "seconds")
         spreads = {name: SeedSpread.of([float(getattr(one, name)) for one in found]) for name in names}
-        outcomes: Counter[str] = Counter()
-        failures: Counter[str] = Counter()
-        for one in found:
-            outcomes.update(one.outcomes)
-            failures.update(one.failures)
+        outcomes = sum((Counter(one.outcomes) for one in found), Counter[str]())
+        failures = sum((Counter(one.failures) for one in found), Counter[str]())
         return cls(
             **spreads,
             ok_share=outcomes["ok"] / outcomes.total() if outcomes else 0.0,
@@ -208,9 +205,7 @@ class Grid:
     seeds: int
 
     def __post_init__(self) -> None:
-        points = 1
-        for axis in self.axes:
-            points *= len(axis.values)
+        points = math.prod(len(axis.values) for axis in self.axes)
         if (runs := points * self.seeds) > MOST_RUNS:
             raise BadOption(
                 f"{points:,} settings with {self.seeds} seeds each are {runs:,} runs; at most {MOST_RUNS:,} are "

@@ -10,13 +10,13 @@ from sfusion.harness.lab.figures import RunFigures
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
+from sfusion.harness.studies.compare.command import render_comparison
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
-from sfusion.harness.studies.compare.telling import render_comparison
+from sfusion.harness.studies.history.command import render_history
 from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
-from sfusion.harness.studies.history.telling import render_history
+from sfusion.harness.studies.sweep.command import render_sweep
 from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
 from sfusion.harness.studies.sweep.result import SweepResult
-from sfusion.harness.studies.sweep.telling import render_sweep
 from tests.harness.reports.conftest import Opened
 from tests.harness.reports.synthetic import PLANTED, Simulation, broken_run, held_run
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
+from sfusion.harness.real.doctor.command import DoctorReporter, exit_code
 from sfusion.harness.real.doctor.examination import CHECKS
-from sfusion.harness.real.doctor.report import DoctorReporter, exit_code
 from tests.harness.real.doctor.servers import scripted, serving_tls
 from tests.harness.real.doctor.test_endpoint import server_side
 from tests.ports import closed_port
@@ -215,8 +215,8 @@ async def test_a_trusted_authority_fixes_the_certificate_finding(tmp_path: Path)
 def test_a_terminal_gets_colours_and_no_escape_codes_of_the_server() -> None:
     import io
 
+    from sfusion.harness.real.doctor.context import Finding, Severity
     from sfusion.harness.real.doctor.examination import Examination
-    from sfusion.harness.real.doctor.finding import Finding, Severity
     from sfusion.harness.real.doctor.settings import settings_of_url
 
     class Terminal(io.StringIO):

@@ -11,9 +11,8 @@ import pytest
 
 from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers, fake_answers
 from sfusion.harness.real.probes.cassette import probe_request_record, read_response
-from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.model import Probe, bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
-from sfusion.harness.real.probes.suite import bundled_probes
 from tests.fakes.sandbox.recordings import Recording, recordings
 
 FILES = ("http", "run_code_languages", "run_code_python", "run_jupyter", "validation")

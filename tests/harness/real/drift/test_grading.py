@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.wire.message import dump_json
+from sfusion.harness.real.drift.command import drift_headline
 from sfusion.harness.real.drift.comparing import KINDS, Difference, matches
 from sfusion.harness.real.drift.grading import GRADES, RULES, rule_for
 from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers
-from sfusion.harness.real.drift.reporting import drift_headline
+from sfusion.harness.real.probes.model import bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
-from sfusion.harness.real.probes.suite import bundled_probes
 from tests import ROOT
 
 PLACES = ["body", "status", "headers", "header.x-any", "body.run_result.stdout", "body.files.a", "body.detail[0].msg"]

@@ -11,9 +11,8 @@ from functools import cache
 import pytest
 
 from sfusion.harness.real.drift.judging import DriftReport, ServerAnswers, compare_answers, fake_answers, live_answers
-from sfusion.harness.real.probes.model import Probe
+from sfusion.harness.real.probes.model import Probe, bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
-from sfusion.harness.real.probes.suite import bundled_probes
 from tests.harness.real.drift.mirror import Mirror, Plant, body, header, headers, put, renamed, text
 
 NOTHING = ""

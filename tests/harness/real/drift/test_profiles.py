@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers, fake_answers, live_answers, profile_of
-from sfusion.harness.real.probes.suite import bundled_probes, chosen
+from sfusion.harness.real.probes.model import bundled_probes, chosen
 from tests.harness.real.drift.served import served
 
 pytestmark = pytest.mark.xdist_group("drift between processes")

@@ -7,9 +7,8 @@ import json
 
 import pytest
 
-from sfusion.harness.real.drift.command import probe_progress
+from sfusion.harness.real.drift.command import as_json, print_report, probe_progress
 from sfusion.harness.real.drift.judging import DriftReport, ServerAnswers, compare_answers
-from sfusion.harness.real.drift.reporting import as_json, print_report
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 

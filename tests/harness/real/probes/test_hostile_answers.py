@@ -14,7 +14,7 @@ from sfusion.harness.real.probes.cassette import read_response, response_record
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server, exchange
 from sfusion.harness.real.probes.scrubbing import Scrubber
-from sfusion.harness.rollouts.viewer.turns import read_call
+from sfusion.harness.rollouts.viewer.sample import read_call
 
 DEEP = [b"[" * 100_000 + b"]" * 100_000, b'{"a": ' * 900 + b"1" + b"}" * 900]
 PROBE = Probe(id="a/b", about="A probe that needs a command.", request=ProbeRequest(path="/"), needs=("node",))

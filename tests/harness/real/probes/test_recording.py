@@ -21,11 +21,10 @@ from sfusion.harness.cli import app
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.real.drift.judging import compare_answers, live_answers, recorded_answers
 from sfusion.harness.real.probes.cassette import read_recording, read_response, recording_lines, response_record
-from sfusion.harness.real.probes.model import Probe, ProbeRequest
+from sfusion.harness.real.probes.model import Probe, ProbeRequest, bundled_probes, chosen
 from sfusion.harness.real.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.real.probes.scrubbing import Scrubber
 from sfusion.harness.real.probes.sending import Sender
-from sfusion.harness.real.probes.suite import bundled_probes, chosen
 from tests.harness.real.drift.served import PATIENCE
 from tests.warm import warm
 

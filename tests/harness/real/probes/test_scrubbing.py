@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from sfusion.harness.real.drift.comparing import steady
 from sfusion.harness.real.probes.cassette import recording_lines
-from sfusion.harness.real.probes.model import Probe, ProbeRequest
+from sfusion.harness.real.probes.model import Probe, ProbeRequest, bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from sfusion.harness.real.probes.scrubbing import Scrubber, mask
 from sfusion.harness.real.probes.sending import scrubber_for
-from sfusion.harness.real.probes.suite import bundled_probes
 
 QUIET = settings(max_examples=60)
 

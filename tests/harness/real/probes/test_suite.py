@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sfusion.harness.errors import BadProbes
+from sfusion.harness.real.probes.model import bundled_probes, chosen
 from sfusion.harness.real.probes.raw_http import Server, request_bytes
-from sfusion.harness.real.probes.suite import bundled_probes, chosen
 
 PROBES = bundled_probes()
 GROUPS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sfusion.harness.real.targets import BadTarget
-from sfusion.harness.real.targets.options import DockerOptions, size
+from sfusion.harness.real.targets.docker_engine import DockerOptions, size
 
 
 def test_unset_variables_keep_the_default() -> None:

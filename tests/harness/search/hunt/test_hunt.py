@@ -21,11 +21,10 @@ from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion.harness.lab.worlds import virtual_time
 from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt.case import LOGGED, HuntCase, HuntResult, play_case, scenario_of
+from sfusion.harness.search.hunt.command import render_hunt
 from sfusion.harness.search.hunt.corpus import HUNT, Corpus
-from sfusion.harness.search.hunt.generate import FEATURES, generate, valid
+from sfusion.harness.search.hunt.generate import FEATURES, generate, mutate, valid
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
-from sfusion.harness.search.hunt.mutate import mutate
-from sfusion.harness.search.hunt.telling import render_hunt
 from sfusion.harness.search.shrink import Failure
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
 from tests.proof.hunted import OWN, RIGHT, Prey, hunt_mistake

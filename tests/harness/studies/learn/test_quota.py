@@ -8,7 +8,7 @@ import pytest
 
 from sfusion.harness.studies.learn.attempts import requests_of
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
+from sfusion.harness.studies.learn.sandbox_fit import QuotaFit, find_quota
 from sfusion_tools.record import Call
 from tests.harness.studies.learn.records import call
 

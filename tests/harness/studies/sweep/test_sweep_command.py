@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion.harness.lab.figures import RunFigures, figures_of
 from sfusion.harness.lab.runs import read_tasks, run_scenario
+from sfusion.harness.studies.sweep.command import SweepReporter
 from sfusion.harness.studies.sweep.grid import Axis, Grid, GridSample, Measured
 from sfusion.harness.studies.sweep.result import SweepResult
-from sfusion.harness.studies.sweep.telling import SweepReporter
 
 SCENARIO = """\
 scenario: gateway
