@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.fakes.sglang.calls import CallParser, CallPiece, CallStream, Extract
+from sfusion.fakes.sglang.calls import ArrayParser, ArrayStream, CallPiece, Extract, OwnParser, OwnStream
 from sfusion.fakes.sglang.completions import (
     AnswerStream,
     AnswerView,
@@ -29,7 +29,7 @@ CallId = Callable[[CallPiece, int], str]
 class ChatView(AnswerView):
     request: ChatCompletionRequest
     call_id: CallId
-    parser: CallParser | None = None
+    parser: OwnParser | ArrayParser | None = None
     reasoning: Reasoning | Harmony | None = None
     thinks: bool = False
 
@@ -98,7 +98,7 @@ class _Choice:
 
     shown: int = 0
     logprobs_shown: int = 0
-    calls: CallStream | None = None
+    calls: OwnStream | ArrayStream | None = None
     thinking: ReasoningStream | HarmonyStream | None = None
     called: bool = False
     extract: Extract = field(default_factory=Extract)
