@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,12 +10,9 @@ from typing import Any
 
 from sfusion_tools.formats import Delta, Format, Parsed, Problem, Toolbox, get_format
 from sfusion_tools.formats.jsontext import scan_json
-from sfusion_tools.formats.text_reader import Markers, Scan, TextReader
+from sfusion_tools.formats.text_reader import Scan, TextReader
 
 _BETWEEN_OBJECTS = re.compile(r"[\[\], \t\r\n]+")
-
-markers = functools.cache(Markers)
-"""The markers of a tuple of strings."""
 
 ToolList = Sequence[Mapping[str, Any]]
 

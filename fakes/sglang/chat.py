@@ -18,7 +18,7 @@ from sfusion.fakes.sglang.completions import (
     whole_body,
 )
 from sfusion.fakes.sglang.protocol import JsonObject
-from sfusion.fakes.sglang.reasoning import Harmony, HarmonyStream, Reasoning, ReasoningStream
+from sfusion.fakes.sglang.reasoning import Harmony, Reasoning, ThoughtStream
 from sfusion.fakes.sglang.schema import ChatCompletionRequest
 
 CallId = Callable[[CallPiece, int], str]
@@ -99,7 +99,7 @@ class _Choice:
     shown: int = 0
     logprobs_shown: int = 0
     calls: OwnStream | ArrayStream | None = None
-    thinking: ReasoningStream | HarmonyStream | None = None
+    thinking: ThoughtStream | None = None
     called: bool = False
     extract: Extract = field(default_factory=Extract)
 

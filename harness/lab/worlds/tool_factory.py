@@ -10,7 +10,7 @@ from sfusion_tools.limiter import Limiter
 from sfusion_tools.sandbox.client import Event
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
-from sfusion_tools.sandbox.shared_guard import SandboxGuard
+from sfusion_tools.sandbox.guard import SandboxGuard
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.tool_registry import make_tool
 
