@@ -12,17 +12,18 @@ def is_loopback(host: str) -> bool:
     host = host.strip("[]").rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return True
-    address = _address(host)
+    address = address_of(host)
     return address is not None and address.is_loopback
 
 
 def is_this_machine(host: str) -> bool:
     """True when a request to ``host`` stays on this machine: 0.0.0.0 does as a destination, but not for listening."""
-    address = _address(host.strip("[]").rstrip("."))
+    address = address_of(host.strip("[]").rstrip("."))
     return is_loopback(host) or (address is not None and address.is_unspecified)
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a host is written as, None for a name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -18,10 +18,10 @@ from sfusion_tools.sandbox.call_log import CallLog
 from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.program import RUNNABLE, Program
 from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult, new_call_id
-from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text
 from sfusion_tools.tracing import call_tracer
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from sfusion.fakes.errors import BadUpstream, SandboxSetupError
-from sfusion.fakes.proxy.app import ForwardRecord, ProxyLedger
+from sfusion.fakes.errors import BadUpstream
 from sfusion.fakes.proxy.proxy import FaultProxy
 
-__all__ = [
-    "BadUpstream",
-    "FaultProxy",
-    "ForwardRecord",
-    "ProxyLedger",
-    "SandboxSetupError",
-]
+__all__ = ["BadUpstream", "FaultProxy"]

@@ -12,8 +12,7 @@ from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedg
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, read_upstream
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire.core import WorkEvents
-from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
+from sfusion.fakes.wire.core import EventLogPath, RequestLog, WorkEvents
 from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 

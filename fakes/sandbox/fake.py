@@ -15,7 +15,7 @@ from pydantic.json_schema import JsonSchemaMode
 
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import read_rules
-from sfusion.fakes.sandbox import requests as known
+from sfusion.fakes.sandbox import protocol as known
 from sfusion.fakes.sandbox.body import Unusable, check_body, render, server_error
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
@@ -32,8 +32,8 @@ from sfusion.fakes.sandbox.protocol import (
     sent_fields,
 )
 from sfusion.fakes.wire.app import Execution, Request, Routes, Subject, call_of, digest_of
+from sfusion.fakes.wire.core import EventLogPath, RequestLog
 from sfusion.fakes.wire.message import Answer
-from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
 from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import near

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from sfusion_tools.formats import Delta, Format, Parsed, Problem, Toolbox, get_format
 from sfusion_tools.formats.jsontext import scan_json
-from sfusion_tools.formats.text_reader import Markers, Scan, TextReader
+from sfusion_tools.formats.text_reader import Scan, TextReader
 
 _BETWEEN_OBJECTS = re.compile(r"[\[\], \t\r\n]+")
-
-markers = functools.cache(Markers)
-"""The markers of a tuple of strings."""
 
 ToolList = Sequence[Mapping[str, Any]]
 
@@ -39,28 +35,6 @@ class Extract:
     problems: list[Problem] = field(default_factory=list)
 
 
-class CallStream(Protocol):
-    """Extracts the calls from one text that arrives in deltas."""
-
-    def feed(self, delta: str) -> Extract:
-        """Return what is certain after the next delta."""
-        ...
-
-    def finish(self, reason: str) -> Extract:
-        """Return the rest, at the end of the text."""
-        ...
-
-
-class CallParser(Protocol):
-    """Extracts the calls from texts in one format."""
-
-    def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
-        """Extract from a whole text; each piece is a whole call. None if nothing in it looks like a call."""
-        ...
-
-    def stream(self, tools: ToolList) -> CallStream: ...
-
-
 def arguments_text(arguments: Any) -> str:
     """Encode arguments as the answer contains them."""
     return json.dumps(arguments, ensure_ascii=False)
@@ -73,6 +47,7 @@ class OwnParser:
         self._form = form
 
     def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
+        """Extract from a whole text; each piece is a whole call. None if nothing in it looks like a call."""
         parsed = self._form.parse(text, _with_any_name(tools), finish_reason=reason)
         if not parsed.calls and not parsed.problems:
             return None
@@ -81,24 +56,28 @@ class OwnParser:
         ]
         return Extract(parsed.content, pieces, list(parsed.problems))
 
-    def stream(self, tools: ToolList) -> CallStream:
-        return _OwnStream(self._form, tools)
+    def stream(self, tools: ToolList) -> OwnStream:
+        return OwnStream(self._form, tools)
 
 
-def call_parser(name: str | None) -> CallParser | None:
+def call_parser(name: str | None) -> OwnParser | None:
     """Return the parser of a format; without a name, calls stay in the text, as in sglang."""
     return None if name is None else OwnParser(get_format(name))
 
 
-class _OwnStream:
+class OwnStream:
+    """Extracts the calls from one text that arrives in deltas."""
+
     def __init__(self, form: Format, tools: ToolList) -> None:
         self._parser = form.stream(_with_any_name(tools))
         self._calls = 0
 
     def feed(self, delta: str) -> Extract:
+        """Return what is certain after the next delta."""
         return self._collect(self._parser.feed(delta))
 
     def finish(self, reason: str) -> Extract:
+        """Return the rest, at the end of the text."""
         return self._collect(self._parser.finish(reason))
 
     def _collect(self, deltas: Sequence[Delta]) -> Extract:
@@ -131,11 +110,11 @@ class ArrayParser:
             return None
         return Extract("", pieces)
 
-    def stream(self, tools: ToolList) -> CallStream:
-        return _ArrayStream()
+    def stream(self, tools: ToolList) -> ArrayStream:
+        return ArrayStream()
 
 
-class _ArrayStream:
+class ArrayStream:
     """Returns each object of the array when it is complete."""
 
     def __init__(self) -> None:

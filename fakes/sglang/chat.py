@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.fakes.sglang.calls import CallParser, CallPiece, CallStream, Extract
+from sfusion.fakes.sglang.calls import ArrayParser, ArrayStream, CallPiece, Extract, OwnParser, OwnStream
 from sfusion.fakes.sglang.completions import (
     AnswerStream,
     AnswerView,
@@ -18,7 +18,7 @@ from sfusion.fakes.sglang.completions import (
     whole_body,
 )
 from sfusion.fakes.sglang.protocol import JsonObject
-from sfusion.fakes.sglang.reasoning import Harmony, HarmonyStream, Reasoning, ReasoningStream
+from sfusion.fakes.sglang.reasoning import Harmony, Reasoning, ThoughtStream
 from sfusion.fakes.sglang.schema import ChatCompletionRequest
 
 CallId = Callable[[CallPiece, int], str]
@@ -29,7 +29,7 @@ CallId = Callable[[CallPiece, int], str]
 class ChatView(AnswerView):
     request: ChatCompletionRequest
     call_id: CallId
-    parser: CallParser | None = None
+    parser: OwnParser | ArrayParser | None = None
     reasoning: Reasoning | Harmony | None = None
     thinks: bool = False
 
@@ -98,8 +98,8 @@ class _Choice:
 
     shown: int = 0
     logprobs_shown: int = 0
-    calls: CallStream | None = None
-    thinking: ReasoningStream | HarmonyStream | None = None
+    calls: OwnStream | ArrayStream | None = None
+    thinking: ThoughtStream | None = None
     called: bool = False
     extract: Extract = field(default_factory=Extract)
 

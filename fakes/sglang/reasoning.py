@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion.fakes.sglang.calls import markers
 from sfusion_tools.errors import near
-from sfusion_tools.formats.text_reader import Markers, Scan, TextReader
+from sfusion_tools.formats.text_reader import Markers, Scan, TextReader, markers_of
 
 Switch = Literal["always", "on", "off"]
 
@@ -53,62 +53,69 @@ class Reasoning:
         return ReasoningStream(self, inside, at_once)
 
 
-class ReasoningStream:
-    """Separates thinking and answer of one stream; a possible beginning of a marker is held back."""
+class ThoughtStream(ABC):
+    """Separates thinking and answer of one text in deltas; a possible beginning of a marker is held back."""
+
+    def __init__(self) -> None:
+        self._reader = TextReader()
+        self._thought: list[str] = []
+        self._rest: list[str] = []
+        self._held_back = False
+        """The thinking is not returned yet."""
+        self._run = self._parts()
+        next(self._run)
+
+    def feed(self, delta: str) -> tuple[str, str]:
+        """Return what the delta adds to the thinking and to the rest."""
+        self._reader.feed(delta)
+        next(self._run)
+        return self._collect()
+
+    def finish(self) -> tuple[str, str]:
+        """Return what was held back, at the end of the text."""
+        self._reader.close()
+        list(self._run)
+        self._held_back = False
+        return self._collect()
+
+    @abstractmethod
+    def _parts(self) -> Scan[None]:
+        """Read the text; the first step waits for it."""
+
+    def _collect(self) -> tuple[str, str]:
+        thought, rest = "" if self._held_back else "".join(self._thought), "".join(self._rest)
+        if not self._held_back:
+            self._thought.clear()
+        self._rest.clear()
+        return thought, rest
+
+
+class ReasoningStream(ThoughtStream):
+    """Reads thinking up to its end; unless it is wanted ``at_once``, it is returned when it has ended."""
 
     def __init__(self, reasoning: Reasoning, inside: bool, at_once: bool) -> None:
         self._marks = reasoning
         self._inside = inside
-        self._at_once = at_once
-        self._opened = False
-        self._closed = False
-        self._held = ""
-        self._thought: list[str] = []
+        super().__init__()
+        self._held_back = not at_once
 
-    def feed(self, delta: str) -> tuple[str, str]:
-        """Return what the delta adds to the thinking and to the rest."""
-        text, self._held = self._held + delta, ""
-        thought = rest = ""
-        while not self._closed:
-            found = markers(self._expected()).pattern.search(text)
-            if found is None:
-                break
-            if self._inside:
-                thought += text[: found.start()]
-            else:
-                rest += text[: found.start()]
-            text = text[found.start() :] if found[0] == self._marks.tool_start else text[found.end() :]
-            if found[0] == self._marks.start:
-                self._opened = self._inside = True
-            else:
-                self._closed = True
-        if self._closed:
-            return self._take_thought() + thought, rest + text
-        cut = len(text) - markers(self._expected()).unfinished(text, 0)
-        text, self._held = text[:cut], text[cut:]
-        if not self._inside:
-            return thought, rest + text
-        if not self._at_once:
-            self._thought.append(thought + text)
-            return "", rest
-        return thought + text, rest
-
-    def _expected(self) -> tuple[str, ...]:
-        """The marks that would change the state."""
-        marks = self._marks
-        if not self._inside:
-            return (marks.start,)
-        ends = (marks.end, marks.tool_start) if marks.tool_start is not None else (marks.end,)
-        return ends if self._opened else (*ends, marks.start)
-
-    def _take_thought(self) -> str:
-        thought, self._thought = "".join(self._thought), []
-        return thought
-
-    def finish(self) -> tuple[str, str]:
-        """Return what was held back, at the end of the text."""
-        held, self._held = self._held, ""
-        return (self._take_thought() + held, "") if self._inside and not self._closed else ("", held)
+    def _parts(self) -> Scan[None]:
+        yield
+        reader, marks, inside = self._reader, self._marks, self._inside
+        start = (marks.start,)
+        ends = tuple(filter(None, (marks.end, marks.tool_start)))
+        if inside or (yield from reader.until(markers_of(*start), self._rest.append)):
+            found = yield from reader.until(markers_of(*ends, *(start if inside else ())), self._thought.append)
+            if found == marks.start:
+                found = yield from reader.until(markers_of(*ends), self._thought.append)
+            self._held_back = False
+            if found == marks.tool_start and found is not None:
+                self._rest.append(found)
+        while True:
+            self._rest.append(reader.take(reader.left))
+            if reader.closed:
+                return
+            yield
 
 
 _ANALYSIS = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)(?:<\|end\|>|\Z)", re.DOTALL)
@@ -133,29 +140,10 @@ class Harmony:
         return HarmonyStream()
 
 
-class HarmonyStream:
+class HarmonyStream(ThoughtStream):
     """Reads one message at a time, when it is complete or at the end of the text."""
 
-    def __init__(self) -> None:
-        self._reader = TextReader()
-        self._thought: list[str] = []
-        self._rest: list[str] = []
-        self._run = self._messages()
-        next(self._run)
-
-    def feed(self, delta: str) -> tuple[str, str]:
-        """Return what the delta adds to the thinking and to the rest."""
-        self._reader.feed(delta)
-        next(self._run)
-        return self._collect()
-
-    def finish(self) -> tuple[str, str]:
-        """Return what was held back, at the end of the text."""
-        self._reader.close()
-        list(self._run)
-        return self._collect()
-
-    def _messages(self) -> Scan[None]:
+    def _parts(self) -> Scan[None]:
         yield
         # Plain text before any mark is the answer.
         while mark := (yield from self._reader.until(_HARMONY_BEGIN, self._rest.append)):
@@ -164,12 +152,6 @@ class HarmonyStream:
             thought, rest = Harmony().whole("".join((*message, end or "")), inside=False)
             self._thought.append(thought)
             self._rest.append(rest)
-
-    def _collect(self) -> tuple[str, str]:
-        found = "".join(self._thought), "".join(self._rest)
-        self._thought.clear()
-        self._rest.clear()
-        return found
 
 
 _THINK = ("<think>", "</think>")

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from pydantic import Field
 
 from sfusion.fakes.errors import BadValue, EngineRefused, FakeSGLangError
-from sfusion.fakes.sglang.calls import ArrayParser, CallParser, CallPiece, call_parser
+from sfusion.fakes.sglang.calls import ArrayParser, CallPiece, OwnParser, call_parser
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
 from sfusion.fakes.sglang.completions import (
@@ -301,7 +301,7 @@ class Handlers:
 
     def _view(self, body: ChatCompletionRequest, as_array: bool) -> ChatView:
         model = self._model
-        parser: CallParser | None = None
+        parser: OwnParser | ArrayParser | None = None
         if body.tools and body.tool_choice != "none" and model.tool_call_parser is not None:
             parser = ArrayParser() if as_array and must_call(body) else call_parser(model.tool_call_parser)
         reasoning = reasoning_parser(model.reasoning_parser) if body.separate_reasoning else None

@@ -6,7 +6,7 @@ names, types and order. Fields that a fake cannot use are here because the real 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Self, Union
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
@@ -142,7 +142,19 @@ class Tool(BaseModel):
     function: Function
 
 
-class ChatCompletionMessageGenericParam(BaseModel):
+class _Message(BaseModel):
+    role: str
+    content: str | list[ChatCompletionMessageContentPart] | None
+
+    @model_validator(mode="after")
+    def validate_thinking_parts_role(self) -> Self:
+        parts = self.content if self.role != "assistant" and isinstance(self.content, list) else []
+        if any(isinstance(part, ChatCompletionMessageContentThinkingPart) for part in parts):
+            raise ValueError("thinking content parts are only valid in assistant messages")
+        return self
+
+
+class ChatCompletionMessageGenericParam(_Message):
     """A message of any role but ``user``."""
 
     role: Role
@@ -163,26 +175,10 @@ class ChatCompletionMessageGenericParam(BaseModel):
             raise ValueError(f"'role' must be one of {known} (case-insensitive).")
         return value.lower()
 
-    @model_validator(mode="after")
-    def validate_thinking_parts_role(self) -> ChatCompletionMessageGenericParam:
-        if self.role != "assistant":
-            _refuse_thinking(self.content)
-        return self
 
-
-class ChatCompletionMessageUserParam(BaseModel):
+class ChatCompletionMessageUserParam(_Message):
     role: Literal["user"]
     content: str | list[ChatCompletionMessageContentPart]
-
-    @model_validator(mode="after")
-    def validate_thinking_parts_role(self) -> ChatCompletionMessageUserParam:
-        _refuse_thinking(self.content)
-        return self
-
-
-def _refuse_thinking(content: object) -> None:
-    if isinstance(content, list) and any(isinstance(p, ChatCompletionMessageContentThinkingPart) for p in content):
-        raise ValueError("thinking content parts are only valid in assistant messages")
 
 
 class ToolChoiceFuncName(BaseModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import ipaddress
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 from sfusion.fakes.errors import UnsafeBindError
 from sfusion.fakes.wire.app import Request
 from sfusion.fakes.wire.message import Answer
-from sfusion_tools.hosts import is_loopback, is_this_machine
+from sfusion_tools.hosts import address_of, is_loopback, is_this_machine
 
 ADMIN: Final = "/__sfusion/"
 LONGEST_BODY: Final = 100_000
@@ -130,7 +129,7 @@ class Access:
             if self._local:
                 return False
             # Asked to serve other machines. A page cannot choose an address or a name that public DNS does not have.
-            if "." in name and not name.endswith(_PRIVATE_SUFFIXES) and not _is_address(name):
+            if "." in name and not name.endswith(_PRIVATE_SUFFIXES) and address_of(name) is None:
                 return False
         if len(self._known) < _MOST_KNOWN:
             self._known.add(host)
@@ -159,14 +158,6 @@ def _fits(text: str, patterns: Iterable[str]) -> bool:
 def _without_port(host: str) -> str:
     name, _, port = host.rpartition(":")
     return (name if name and port.isdigit() else host).strip("[]").rstrip(".").lower()
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _shown(text: str) -> str:

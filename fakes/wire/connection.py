@@ -118,10 +118,10 @@ _LONGEST_HEAD = 256 * 1024
 """Bytes of a head that may come without its end. uvicorn has such a bound with h11 (64 KiB), but not with httptools."""
 
 
-class _AlreadySent(web.StreamResponse):
-    """Tells aiohttp that it has nothing to send, and whether the connection lives on."""
+class AlreadySent(web.StreamResponse):
+    """A response whose bytes were written to the transport directly; says whether the connection lives on."""
 
-    def __init__(self, keep_alive: bool) -> None:
+    def __init__(self, *, keep_alive: bool) -> None:
         super().__init__()
         self._stays_open = keep_alive
 
@@ -134,11 +134,6 @@ class _AlreadySent(web.StreamResponse):
 
     async def write_eof(self, data: bytes = b"") -> None:
         pass
-
-
-def already_sent(*, keep_alive: bool) -> web.StreamResponse:
-    """A response whose bytes were written to the transport directly."""
-    return _AlreadySent(keep_alive)
 
 
 def is_readable(sock: socket.socket) -> bool:
@@ -354,4 +349,4 @@ class Connection(web.RequestHandler):
             answer = render_whole(self._failed(exc))
         if self.transport is not None:
             self.transport.write(answer)
-        return already_sent(keep_alive=False)
+        return AlreadySent(keep_alive=False)

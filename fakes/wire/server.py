@@ -25,7 +25,7 @@ from sfusion.fakes.faults import Arrival, ContentFault, FaultError, Rule, Status
 from sfusion.fakes.faults.action import Ping
 from sfusion.fakes.wire.access import LONGEST_BODY, Access, is_admin
 from sfusion.fakes.wire.app import AdminVisit, App, Request, Visit, parse_target
-from sfusion.fakes.wire.connection import Connection, already_sent
+from sfusion.fakes.wire.connection import AlreadySent, Connection
 from sfusion.fakes.wire.core import EventSink, ServerCore, WorkEvents
 from sfusion.fakes.wire.delivery import Delivery
 from sfusion.fakes.wire.exchange import Exchange
@@ -96,8 +96,8 @@ class ConnectionSite:
 _NO_LIMIT = 1 << 30
 _SHOWN = "/:@!$&'()*+,;=~"
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-_KEEP = already_sent(keep_alive=True)
-_END = already_sent(keep_alive=False)
+_KEEP = AlreadySent(keep_alive=True)
+_END = AlreadySent(keep_alive=False)
 _NO_WEBSOCKET = Answer(status=403, content_type="text/plain")
 
 

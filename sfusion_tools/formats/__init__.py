@@ -22,7 +22,6 @@ from .bundled import DECLARED
 from .declared import read_formats as _read_formats
 from .format import Format
 from .lookalikes import MARKS
-from .lookup import find_format as _find_format
 from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta
 from .streamparser import StreamParser
 from .toolbox import Toolbox
@@ -75,8 +74,19 @@ def get_format(name: str) -> Format:
 
 
 def format_for(*, template: str | None = None, model: str | None = None) -> Format | None:
-    """Return the format that a chat template or the id of a model stands for; None if none is known."""
-    return _find_format(_FORMATS, template, model)
+    """Return the format whose signs the template has, or whose pattern the id of the model matches; None if none.
+
+    The template decides if both are given: people train models with other templates than their own. Of several formats
+    the one with the longest signs, or with the first and longest match, is the most special.
+    """
+    found: list[tuple[tuple[int, int], Format]] = []
+    for form in _FORMATS:
+        if template and form.signs and all(sign in template for sign in form.signs):
+            found.append(((0, sum(map(len, form.signs))), form))
+    for form in _FORMATS if not found and model else ():
+        if form.models and (match := re.search(form.models, model or "", re.IGNORECASE)):
+            found.append(((-match.start(), len(match[0])), form))
+    return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def _from_file(path: Path, wanted: str | None) -> Format:

@@ -197,12 +197,7 @@ class ArgumentTextFormat(Format):
     parser: ClassVar[type[ArgumentTextParser]]
     call: ClassVar[str]
     """One call, with ``{name}`` and ``{arguments}``, perhaps with ``{number}`` or ``{id}``."""
-    between: ClassVar[str] = ""
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         parts = {"{name}": name, "{number}": str(place), "{id}": f"call{place:06}", "{arguments}": arguments}
         return re.sub(r"\{(?:name|number|id|arguments)\}", lambda part: parts[part[0]], self.call)
-
-    def write_section(self, calls: Sequence[str]) -> str:
-        begin, end = self.parser.section
-        return begin + self.between.join(calls) + end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from sfusion_tools.errors import RenderError
 from .format import Format
 from .jsontext import CUT_HEAD, ENOUGH, NOT_BEGUN, TOO_DEEP, Flaw, dump, loads
 from .rawvalue import NAME
-from .streamparser import Declaration, StreamParser, Tools
+from .streamparser import StreamParser, Tools
 from .text_reader import Scan, markers_of
 from .toolbox import Toolbox
 
@@ -35,7 +34,7 @@ class BraceParser(StreamParser):
     close: ClassVar[str]
     quote: ClassVar[str]
 
-    def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
+    def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
         super().__init__(form, tools, in_think=in_think)
         self._edges = markers_of(*self.openers, self.close)
         # The next call begins inside a string only if that string was not closed.
@@ -171,6 +170,7 @@ class BraceFormat(Format):
     """A format of Gemma."""
 
     parser: ClassVar[type[BraceParser]]
+    section = ("", "", "")
 
     def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
         return self._written(arguments)
@@ -191,6 +191,3 @@ class BraceFormat(Format):
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         return f"{self.parser.openers[0]}{_CALL}{name}{arguments}{self.parser.close}"
-
-    def write_section(self, calls: Sequence[str]) -> str:
-        return "".join(calls)

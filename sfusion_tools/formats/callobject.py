@@ -21,7 +21,7 @@ from .jsontext import (
     scan_json,
 )
 from .literal import decode_json
-from .streamparser import Declaration, StreamParser, Tools
+from .streamparser import StreamParser, Tools
 from .text_reader import Markers, Scan, markers_of
 
 
@@ -168,7 +168,7 @@ class TaggedParser(ObjectCallParser):
 
     close: ClassVar[str]
 
-    def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
+    def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
         self._edges = markers_of(*self.openers, self.close)
         self._next = markers_of(*self.openers, self.close, "{", "[")
         super().__init__(form, tools, in_think=in_think)
@@ -236,7 +236,7 @@ class ListParser(ObjectCallParser):
     close: ClassVar[str] = ""
     """A marker after the list."""
 
-    def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
+    def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
         super().__init__(form, tools, in_think=in_think)
         if not self.keys[0]:
             self.siblings = tuple(f'{{"{name}"' for name in self.tools.names) or ('{"TOOL"',)
@@ -375,8 +375,6 @@ class ObjectFormat(Format):
     parser: ClassVar[type[ObjectCallParser]]
     tag: ClassVar[tuple[str, str]] = ("", "")
     """The text before and after each object."""
-    section: ClassVar[tuple[str, str, str]] = ("", "\n", "")
-    """What is written before, between and after the objects of a turn."""
 
     def write_object(self, name: str, arguments: str) -> str:
         """Write the object of a call, without the tag around it."""
@@ -388,10 +386,6 @@ class ObjectFormat(Format):
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         before, after = self.tag
         return before + self.write_object(name, arguments) + after
-
-    def write_section(self, calls: Sequence[str]) -> str:
-        begin, between, end = self.section
-        return begin + between.join(calls) + end
 
 
 def _frozen(value: Any) -> Any:

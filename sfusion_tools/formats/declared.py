@@ -119,14 +119,16 @@ class Declared:
         if not begin or not separator or not end:
             raise FormatError("there must be markers before {name}, before {arguments} and after {arguments}")
         pattern = "".join(f"(?P<{part[1:-1]}>.*?)" if _PLACE.fullmatch(part) else re.escape(part) for part in middle)
+        opening, close = (mark.strip() for mark in self.section)
         reading = {
-            "section": tuple(mark.strip() for mark in self.section),
+            "section": (opening, close),
             "tags": (begin, end),
             "separator": separator,
             "head": re.compile(pattern, re.DOTALL),
-            "silent": tuple(filter(None, (self.section[1].strip(),))),
+            "silent": tuple(filter(None, (close,))),
         }
-        return ArgumentTextFormat, SectionParser, reading, {"call": self.call, "between": self.between, "closing": end}
+        writing = {"call": self.call, "section": (opening, self.between, close), "closing": end}
+        return ArgumentTextFormat, SectionParser, reading, writing
 
     def _tags(self) -> _Parts:
         begin, end = (mark.strip() for mark in self.section)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -12,27 +13,39 @@ from sfusion_tools.errors import RenderError
 
 from .jsontext import DEEPEST, dump
 from .model import Parsed
-from .streamparser import Declaration, StreamParser, Tools
+from .streamparser import StreamParser, Tools
 from .toolbox import Toolbox
 
 CallLike: TypeAlias = Any
 """Anything with ``name`` and ``arguments``, as attributes or as keys."""
 
 
-class Format(Declaration):
+class Format(ABC):
     """One way in which a model family writes tool calls.
 
     A subclass in a module of ``families`` is registered under its ``name`` and its ``aliases``.
     """
 
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    marks: ClassVar[tuple[re.Pattern[str], ...]] = ()
+    """Patterns that show that a text tries to make a call in this format, including common misspellings of its
+    markers. Families that share a marker declare the same pattern."""
+    models: ClassVar[str] = ""
+    """A regular expression for the ids of the models that use it."""
+    signs: ClassVar[tuple[str, ...]] = ()
+    """Texts of which a chat template with this format has all."""
     parser: ClassVar[type[StreamParser]]
     variants: ClassVar[tuple[str, ...]] = ("",)
     """The spellings that ``render`` can choose between; the first is the default."""
     closing: ClassVar[str]
     """A marker that ends a call, unless it is inside a string."""
+    section: ClassVar[tuple[str, str, str]] = ("", "\n", "")
+    """What is written before, between and after the calls of a turn."""
 
     @property
     def example(self) -> str:
+        """How to write a call, as shown to the model."""
         return self.write_section([self.write_call("TOOL", self.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox()))])
 
     def parse(
@@ -84,9 +97,10 @@ class Format(Declaration):
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         """Write a call with arguments that are already text; ``place`` is its position in the section, from 0."""
 
-    @abstractmethod
     def write_section(self, calls: Sequence[str]) -> str:
         """Write the section of a turn out of calls that are already text."""
+        begin, between, end = self.section
+        return begin + between.join(calls) + end
 
     def write_thinking(self, text: str, *, closed: bool = True) -> str:
         """Write thinking; without its end if not ``closed``."""

@@ -8,7 +8,6 @@ import itertools
 import keyword
 import re
 import unicodedata
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from sfusion_tools.errors import RenderError
@@ -319,7 +318,7 @@ class PythonFormat(Format):
 
     parser: ClassVar[type[PythonicParser]] = PythonicParser
     closing = "]"
-    section: ClassVar[tuple[str, str, str]] = ("[", ", ", "]")
+    section = ("[", ", ", "]")
 
     @property
     def example(self) -> str:
@@ -337,7 +336,3 @@ class PythonFormat(Format):
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         return f"{name}({arguments})"
-
-    def write_section(self, calls: Sequence[str]) -> str:
-        begin, between, end = self.section
-        return begin + between.join(calls) + end

@@ -6,7 +6,6 @@ A format declares what its tags are. In some the key and the value have tags of 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -363,8 +362,6 @@ class TagFormat(Format):
     """One call, with ``{name}`` and ``{arguments}``."""
     argument: ClassVar[str]
     """One argument, with ``{key}`` and ``{value}``."""
-    section: ClassVar[tuple[str, str, str]] = ("", "\n", "")
-    """What is written before, between and after the calls of a turn."""
 
     def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
         for name, _ in calls:
@@ -384,7 +381,3 @@ class TagFormat(Format):
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         parts = {"{name}": name, "{number}": str(place + 1), "{arguments}": arguments}
         return re.sub(r"\{\w+\}", lambda part: parts[part[0]], self.call)
-
-    def write_section(self, calls: Sequence[str]) -> str:
-        begin, between, end = self.section
-        return begin + between.join(calls) + end

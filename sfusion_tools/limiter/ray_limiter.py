@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from dataclasses import asdict
-from typing import Any, Literal, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeVar
 
 from sfusion_tools._loops import in_daemon_thread
 from sfusion_tools.errors import ConfigError, LimiterUnreachable, ProtocolMismatch, SessionChanged, import_extra
@@ -229,57 +229,44 @@ def ray_session() -> str:
     return "" if context is None else f"{context.get_node_id()} {context.get_job_id()}"
 
 
-class ClientKey(NamedTuple):
-    """What distinguishes the clients of a loop."""
-
-    kind: Kind
-    name: str
-    settings: LimiterSettings
-    apply: bool
-    share: Share | None
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimiterChoice:
     """Gives the limiter of the running loop. Tools with equal settings share a client and so its messages."""
 
-    def __init__(
-        self,
-        settings: LimiterSettings,
-        *,
-        kind: Kind = "auto",
-        name: str,
-        apply: bool = False,
-        share: Share | None = None,
-    ) -> None:
-        if kind == "ray" and not ray_is_running():
+    settings: LimiterSettings = field(kw_only=False)
+    kind: Kind = "auto"
+    name: str
+    apply: bool = False
+    share: Share | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "ray" and not ray_is_running():
             import_extra("ray", extra="ray", needed_by="limiter: ray")
             raise ConfigError("limiter: ray needs Ray running in this process; call ray.init() first, or use auto")
-        if kind == "host":
+        if self.kind == "host":
             from sfusion_tools.limiter.machine_place import Place
 
-            Place.of(name)  # raises if there is no usable folder
-        self._key = ClientKey(kind, name, settings, apply, share)
+            Place.of(self.name)  # raises if there is no usable folder
 
     def __call__(self) -> Limiter:
-        key = self._key
-        if key.kind == "auto":
-            key = key._replace(kind="ray" if ray_is_running() else "local")
-            if key.kind == "local" and key.name not in _warned:
-                _warned.add(key.name)
-                limit = key.settings.rate_limit
+        kind = self.kind
+        if kind == "auto":
+            kind = "ray" if ray_is_running() else "local"
+            if kind == "local" and self.name not in _warned:
+                _warned.add(self.name)
                 logger.warning(
                     "Ray is not running here, so rate_limit %d holds for this process only; "
                     "limiter: host shares it with all processes of this machine",
-                    limit,
+                    self.settings.rate_limit,
                 )
-        return runtime.scope().get(key, lambda: _make_client(*key))
+        key = LimiterChoice, kind, self.name, self.settings, self.apply, self.share
+        return runtime.scope().get(key, lambda: self._client(kind))
 
+    def _client(self, kind: Kind) -> Limiter:
+        if kind == "ray":
+            return ray_limiter(self.settings, self.name, apply=self.apply, share=self.share)
+        if kind == "host":
+            from sfusion_tools.limiter.machine import machine_limiter
 
-def _make_client(kind: Kind, name: str, settings: LimiterSettings, apply: bool, share: Share | None) -> Limiter:
-    if kind == "ray":
-        return ray_limiter(settings, name, apply=apply, share=share)
-    if kind == "host":
-        from sfusion_tools.limiter.machine import machine_limiter
-
-        return machine_limiter(settings, name, apply=apply, share=share)
-    return Limiter(LocalTransport(shared_host(name, settings, apply=apply)), share=share)
+            return machine_limiter(self.settings, self.name, apply=self.apply, share=self.share)
+        return Limiter(LocalTransport(shared_host(self.name, self.settings, apply=self.apply)), share=self.share)

@@ -1,12 +1,13 @@
-"""Reads the answer of a server: any body becomes an outcome and a message, never an exception."""
+"""What a transport returns or raises, and how an answer is read: any body becomes an outcome and a message."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
@@ -15,6 +16,29 @@ from sfusion_tools.outcome import Outcome
 _NO_COMPILER = re.compile(r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$")
 _RESULT = dict, type(None)
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+class TransportError(Exception):
+    """Raised instead of an answer."""
+
+    def __init__(self, outcome: Outcome, text: str, *, may_have_run: bool = True, transient: bool = True) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+        self.may_have_run = may_have_run
+        """False if nothing was sent."""
+        self.transient = transient
+        """True if another attempt may help."""
+
+
+class Response(NamedTuple):
+    """An answer of HTTP."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Their names in any case."""
+    body: bytes
+    whole: bool
+    """False if the body broke off, or is longer than was wanted."""
 
 
 @dataclass(slots=True)

@@ -19,9 +19,10 @@ from sfusion_tools.limiter import Limiter, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt
 from sfusion_tools.runtime import runtime
-from sfusion_tools.sandbox.answer import Reading, read_answer
+from sfusion_tools.sandbox.answer import Reading, Response, TransportError, read_answer
 from sfusion_tools.sandbox.call_log import CallLog
 from sfusion_tools.sandbox.endpoints import (
+    Address,
     base_urls,
     hide,
     is_placeholder,
@@ -32,11 +33,10 @@ from sfusion_tools.sandbox.endpoints import (
     secrets_of,
 )
 from sfusion_tools.sandbox.fleet import Fleet, Health, Slot, slots_of
+from sfusion_tools.sandbox.guard import SandboxGuard
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
-from sfusion_tools.sandbox.shared_guard import SandboxGuard
-from sfusion_tools.sandbox.transport import Address, Response, TransportError
 from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:

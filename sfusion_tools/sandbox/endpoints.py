@@ -7,6 +7,7 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 from sfusion_tools.errors import ConfigError
@@ -22,6 +23,16 @@ SHORTEST_PASSWORD, SHORTEST_TOKEN = 4, 8
 _PLAIN_HEADERS = frozenset({"accept", "content-type", "user-agent"})
 _WORD = re.compile(r"[a-z_-]+")
 """A part of a path that may be a plain word is not masked in texts either."""
+
+
+class Address(NamedTuple):
+    """Where requests go, and how."""
+
+    url: str
+    label: str
+    """The redacted URL."""
+    proxy: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def normalise_url(url: object) -> str:

@@ -15,8 +15,9 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError
 
+from sfusion_tools.sandbox.answer import Response
+from sfusion_tools.sandbox.endpoints import Address
 from sfusion_tools.sandbox.public_transport import PublicTransport, read_body, route, unsent
-from sfusion_tools.sandbox.transport import Address, Response
 
 TESTED = ((3, 14, 1), (3, 14, 5))
 """The first and the last version of aiohttp that all tests have passed with."""

@@ -23,9 +23,9 @@ from yarl import URL
 from sfusion_tools._version import __version__
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, LoopScope
-from sfusion_tools.sandbox.endpoints import basic_auth, redact
+from sfusion_tools.sandbox.answer import Response, TransportError
+from sfusion_tools.sandbox.endpoints import Address, basic_auth, redact
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES
-from sfusion_tools.sandbox.transport import Address, Response, TransportError
 
 CONNECT_SECONDS = 10.0
 """Limit for connecting, or half an attempt's time if that is less, so that a slow connect is reported as such."""

@@ -16,9 +16,9 @@ from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, rea
 from sfusion_tools.sandbox.client import Event
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.guard import SandboxGuard
 from sfusion_tools.sandbox.inherited import ExecutionPool, calling, followed, give_up_permit
 from sfusion_tools.sandbox.result import CallResult
-from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox.text import plain
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse, text_tool
 

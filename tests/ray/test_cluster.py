@@ -304,7 +304,7 @@ def test_a_tool_follows_the_ray_session_of_its_process(cluster: str, limiter_nam
     """After ray.shutdown() and ray.init() in one loop, every acquire failed for good."""
     script = """
 import asyncio, json, sys, ray
-from sfusion_tools.limiter.ray_limiter import ClientKey
+from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.ray_limiter import find
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -314,7 +314,7 @@ tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "queu
 
 async def call():
     _, _, metrics = await tool.execute("", {"code": "1"})
-    return metrics["outcome"], [key.kind for key, _ in runtime.scope().items() if isinstance(key, ClientKey)]
+    return metrics["outcome"], [key[1] for key, one in runtime.scope().items() if isinstance(one, Limiter)]
 
 async def main():
     told = []
@@ -337,7 +337,7 @@ def test_callers_wait_in_their_order_until_ray_is_started_again(cluster: str, li
     """They ended as cancelled as soon as another call was made."""
     script = """
 import asyncio, json, sys, ray
-from sfusion_tools.limiter.ray_limiter import ClientKey
+from sfusion_tools.limiter import Limiter
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
@@ -365,7 +365,7 @@ async def main():
     print(json.dumps(ended))
 
 async def queued(number):
-    while [(c.held, c.waiting) for key, c in runtime.scope().items() if isinstance(key, ClientKey)] != [(1, number)]:
+    while [(c.held, c.waiting) for _, c in runtime.scope().items() if isinstance(c, Limiter)] != [(1, number)]:
         await asyncio.sleep(0.01)
 
 asyncio.run(main())

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfusion.fakes.wire.core import _line
 from sfusion.fakes.wire.message import Answer
-from sfusion.fakes.wire.request_log import _line
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import Story
 from sfusion.harness.studies.learn.attempts import ending_of, outcome_of

@@ -31,11 +31,10 @@ from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.client import SandboxClient
 from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.fleet import Fleet, LoopSlots, Slot, slots_of
-from sfusion_tools.sandbox.guard import GuardSettings
+from sfusion_tools.sandbox.guard import GuardSettings, SandboxGuard
 from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.ray_metrics import RayMetrics, _counted
 from sfusion_tools.sandbox.result import CallResult
-from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests import ROOT
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until

@@ -20,10 +20,11 @@ from sfusion.fakes.sandbox.protocol import (
     CommandResult,
     RunCode,
     RunCodeAnswer,
+    RunCodeRequest,
     RunJupyter,
     RunJupyterAnswer,
+    RunJupyterRequest,
 )
-from sfusion.fakes.sandbox.requests import RunCodeRequest, RunJupyterRequest
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
 from sfusion_tools.wording import counted

@@ -24,7 +24,7 @@ from sfusion_tools.outcome import OUTCOMES
 from sfusion_tools.sandbox.client import Event as OnEvent
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
-from sfusion_tools.sandbox.shared_guard import SandboxGuard
+from sfusion_tools.sandbox.guard import SandboxGuard
 from sfusion_tools.sandbox.text import plain
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.tool_registry import make_tool

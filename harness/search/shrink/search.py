@@ -11,8 +11,7 @@ from typing import Any
 
 from sfusion.harness.errors import HarnessError
 from sfusion.harness.lab.promises.verdict import How, Verdict
-from sfusion.harness.lab.runs.result import ERROR, RunResult
-from sfusion.harness.lab.runs.runner import run_one
+from sfusion.harness.lab.runs.runner import ERROR, RunResult, run_one
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario

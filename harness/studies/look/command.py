@@ -23,9 +23,8 @@ from sfusion.harness.commandline.options import Html, Json, Logs
 from sfusion.harness.errors import BadOption
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.html import render_board, render_page
-from sfusion.harness.reports.page_data import Row, timeline_data
 from sfusion.harness.reports.run_report import duration
-from sfusion.harness.reports.timeline import Mark, Steps, Timeline
+from sfusion.harness.reports.timeline import Mark, Row, Steps, Timeline, timeline_data
 from sfusion.harness.studies.look.axis import TimeBucket
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import FINE, SEVERITY, Overview, Stretch, crowd, overview

@@ -55,5 +55,5 @@ class DeepSeekV3(ArgumentTextFormat):
     parser = DeepSeekV3Parser
     marks = (MARK,)
     call = f"{CALL}function{SEPARATOR}{{name}}\n```json\n{{arguments}}\n```{CALL_END}"
-    between = "\n"
+    section = (SECTION, "\n", SECTION_END)
     closing = CALL_END

@@ -114,6 +114,7 @@ class GptOss(ArgumentTextFormat):
     marks = (re.compile(r"<\|(?:channel|message|call|constrain)\|>", re.IGNORECASE),)
     call = f"{START}assistant{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}{{arguments}}{CALL}"
     closing = CALL
+    section = ("", "", "")
 
     def write_thinking(self, text: str, *, closed: bool = True) -> str:
         return f"{CHANNEL}analysis{MESSAGE}{text}" + (END if closed else "")

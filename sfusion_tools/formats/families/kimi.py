@@ -54,4 +54,5 @@ class KimiK2(ArgumentTextFormat):
     parser = KimiK2Parser
     marks = (re.compile(r"<\|tool_calls?_(?:section_|argument_)?(?:begin|end)\|>", re.IGNORECASE),)
     closing = CALL_END
+    section = (SECTION, "", SECTION_END)
     call = f"{CALL}functions.{{name}}:{{number}}{ARGUMENTS}{{arguments}}{CALL_END}"

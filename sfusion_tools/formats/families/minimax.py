@@ -131,6 +131,7 @@ class MiniMaxM3(Format):
     parser = MiniMaxM3Parser
     marks = (re.compile(r"\]<\]minimax\[>\[", re.IGNORECASE),)
     closing = "</invoke>"
+    section = (f"{MiniMaxM3Parser.section[0]}\n", "\n", f"\n{MiniMaxM3Parser.section[1]}")
     call = f'{MiniMaxM3Parser.tags[0]}{{name}}">{{arguments}}{MiniMaxM3Parser.tags[1]}'
     argument = _tagged("{key}", "{value}")
 
@@ -147,7 +148,3 @@ class MiniMaxM3(Format):
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         return self.call.replace("{name}", name).replace("{arguments}", arguments)
-
-    def write_section(self, calls: Sequence[str]) -> str:
-        begin, end = self.parser.section
-        return f"{begin}\n" + "".join(f"{call}\n" for call in calls) + end

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sandbox import requests as known
+from sfusion.fakes.sandbox import protocol as known
 from sfusion.fakes.sandbox.body import Unusable, check_body, deeper_than
 from sfusion.fakes.sandbox.fake import no_dataset
 from sfusion.fakes.wire import Answer

@@ -9,9 +9,8 @@ import pytest
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Program, RetryPolicy
-from sfusion_tools.sandbox.endpoints import is_usable, proxy_for
+from sfusion_tools.sandbox.endpoints import Address, is_usable, proxy_for
 from sfusion_tools.sandbox.public_transport import route
-from sfusion_tools.sandbox.transport import Address
 from tests.ports import closed_port
 from tests.sfusion_tools.sandbox.helpers import answering, client, http, in_virtual_time, run_answer
 

@@ -19,9 +19,8 @@ from sfusion_tools.record import Attempt
 from sfusion_tools.reward import judge_sync
 from sfusion_tools.sandbox import Program, SandboxClient
 from sfusion_tools.sandbox.endpoints import redact
-from sfusion_tools.sandbox.guard import PROBES, GuardedCall, GuardSettings
+from sfusion_tools.sandbox.guard import PROBES, GuardedCall, GuardSettings, SandboxGuard
 from sfusion_tools.sandbox.result import CallResult
-from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.ports import closed_port
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time
@@ -52,7 +51,7 @@ async def call(tool: SandboxFusionTool, times: int = 1) -> list[str]:
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    return [(r.levelname, r.getMessage()) for r in caplog.records if r.name.endswith("shared_guard")]
+    return [(r.levelname, r.getMessage()) for r in caplog.records if r.name.endswith("sandbox.guard")]
 
 
 def test_it_says_once_loudly_that_the_sandbox_fails_and_once_that_it_works_again(
@@ -246,7 +245,7 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
     program = """if True:
         import asyncio, os
         from sfusion_tools.sandbox.guard import GuardSettings
-        from sfusion_tools.sandbox.shared_guard import shared_guard
+        from sfusion_tools.sandbox.guard import shared_guard
 
         async def mine():
             return shared_guard(GuardSettings(), "http://a")()

@@ -22,10 +22,11 @@ from sfusion_tools.errors import ConfigError
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox import Program, RetryPolicy, fast_transport
+from sfusion_tools.sandbox.answer import TransportError
 from sfusion_tools.sandbox.client import SWITCH, _fast_transport, chosen_transport
+from sfusion_tools.sandbox.endpoints import Address
 from sfusion_tools.sandbox.fast_transport import FastTransport
 from sfusion_tools.sandbox.public_transport import PublicTransport, _Sockets, our_error
-from sfusion_tools.sandbox.transport import Address, TransportError
 from tests.sfusion_tools.sandbox.helpers import (
     RawServer,
     answering,

@@ -12,8 +12,7 @@ import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.executors.python import notebook as notebooks
-from sfusion.fakes.sandbox.protocol import RunJupyter, RunJupyterAnswer
-from sfusion.fakes.sandbox.requests import RunJupyterRequest
+from sfusion.fakes.sandbox.protocol import RunJupyter, RunJupyterAnswer, RunJupyterRequest
 from tests.fakes.sandbox.executors.calls import cells, run
 from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
