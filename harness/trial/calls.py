@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from sfusion.fakes.sandbox.executors.scripted import COMPILED
+from sfusion.harness.lab.facts.canary import tokens_in
 from sfusion.harness.lab.facts.read import TextReading, normal_wording, optional_streams, read_text
 from sfusion.harness.lab.facts.sent import WIRE_DEFAULTS
 from sfusion.harness.lab.facts.truth import ProgramTruth
@@ -134,7 +135,14 @@ class CallFacts:
         if self.told is None or self.told.raised is not None or "text" not in self.takes:
             return None
         truth = self.truth or ProgramTruth()
-        return read_text(self.told.text, truth, optional=optional_streams(truth))
+        return read_text(self._without_the_sandbox(self.told.text), truth, optional=optional_streams(truth))
+
+    def _without_the_sandbox(self, text: str) -> str:
+        """Return a text without what the sandbox itself wrote in a failure, which may be told as its words."""
+        for rule in self.scene.scene.faults:
+            for word in tokens_in(str(rule["what"])) if rule.get("call") == self.mark else ():
+                text = text.replace(word, "")
+        return text
 
     @cached_property
     def wording(self) -> str | None:
@@ -187,7 +195,10 @@ class TrialFacts:
                 if call.planned.ask.arguments is UNSET:
                     by_mark.setdefault(call.mark, []).append(call)
             for request in played.requests:
-                owners = by_mark.get(request.mark, [])
+                mark = request.mark
+                if mark not in by_mark and (named := _MARK.search(request.body.decode("utf-8", "replace"))):
+                    mark = named[1]  # the sandbox could not read it
+                owners = by_mark.get(mark, [])
                 earlier = [one for one in owners if one.played.asked_at <= request.at]
                 if owners:
                     (earlier or owners)[-1 if earlier else 0].requests.append(request)

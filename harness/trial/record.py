@@ -40,6 +40,8 @@ class SentRequest:
     """Seconds that the answer asked to wait."""
     dated: bool = False
     """It asked for them with a date, whose unit is a second."""
+    complaint: str = ""
+    """What the sandbox says of a request that it does not understand."""
     client_gone: bool = False
     """The client had disconnected when the fake was done with it."""
 

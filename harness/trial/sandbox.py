@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.scripted import COMPILED
 from sfusion.fakes.sandbox.program import mark_of
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
-from sfusion.fakes.wire import Request, Subject
+from sfusion.fakes.wire import Answer, Request, Subject
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.plan import Scene
 from sfusion.harness.trial.record import SentRequest
@@ -78,6 +79,10 @@ def _dated(what: Any) -> Any:
     return {**{key: value for key, value in what.items() if key != "retry_at"}, "retry_after": date}
 
 
+def _complaint(problem: Mapping[str, Any]) -> str:
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
 def _seconds(asked: str) -> tuple[float | None, bool]:
     """Return the seconds that a Retry-After asks for, none if it is a date that is over, and whether it is a date."""
     try:
@@ -109,6 +114,7 @@ class TrialSandbox(FakeSandbox):
         def watched(request: Request) -> Any:
             made = visit(request)
             made.describe = self._watching(made.describe, request)  # type: ignore[method-assign]
+            made.answer = self._listening(made.answer, request)  # type: ignore[method-assign]
             return made
 
         self.server.app.visit = watched  # type: ignore[method-assign]
@@ -123,6 +129,18 @@ class TrialSandbox(FakeSandbox):
             return subject
 
         return watched
+
+    def _listening(self, answer: Callable[[Any], Awaitable[Answer]], request: Request) -> Any:
+        async def listened(execution: Any) -> Answer:
+            found = await answer(execution)
+            if found.status in (400, 422):
+                problems = json.loads(found.body)["detail"]
+                text = problems if isinstance(problems, str) else "; ".join(map(_complaint, problems))
+                for sent in self._requests:
+                    sent.complaint = text if sent.body is request.body else sent.complaint
+            return found
+
+        return listened
 
     def _sent(self, at: float, mark: str, request: Request) -> SentRequest:
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -73,8 +74,9 @@ class _Scene:
     def rich(self, name: str) -> str:
         """Return several lines of which every blank matters, the last without its end."""
         a, b, c = (self.word(name, part) for part in "abc")
-        rule, misleading = "- · " * 16, "Warning: SandboxError TimeLimitExceeded C:\\new\\x41 &lt;"
-        return f"  {a}\n\n    é e\u0301 漢字 🙂 {b}  \n{rule}\n{rule}\n{misleading} -17 0.123456789 1e-9\n\tend {c}"
+        rule, misleading = "- · " * 16, "[INFO] SandboxError TimeLimitExceeded C:\\new\\x41 &lt;"
+        letters = "é e\u0301 漢字\u2028🙂"
+        return f"  {a}\n\n    {letters} {b}  \n{rule}\n{rule}\n{misleading} -17 0.123456789 1e-9\n\tend {c}"
 
     def add(
         self,
@@ -128,6 +130,13 @@ def code_of(mark: str, language: str = "python") -> str:
     )
 
 
+def _contradictory(code: int | None, printed: str) -> dict[str, Any]:
+    """Return an answer that says of a program that it succeeded, and also that it did not."""
+    ran = {"status": "Finished", "execution_time": 0.1, "return_code": code, "stdout": f"{printed}\n", "stderr": ""}
+    answer = {"status": "Success", "message": "", "compile_result": None, "run_result": ran}
+    return {**answer, "executor_pod_name": None, "files": {}}
+
+
 class _Maker:
     def __init__(self, seed: int, scale: float) -> None:
         self.seed, self.scale = seed, scale
@@ -137,6 +146,10 @@ class _Maker:
 
     def seconds(self, value: float) -> float:
         return value * self.scale
+
+    def whole(self, value: float) -> float:
+        """Return seconds for a Retry-After, which has no fractions."""
+        return float(math.ceil(value * self.scale))
 
     def programs(self) -> Scene:
         """Every way in which a program can end, with everything that a request can carry."""
@@ -167,6 +180,8 @@ class _Maker:
         s.add("ok", s.out(), stdin=f"é {s.word('in')}\n\n two\n")
         s.add("ok", s.out(), files={"a.txt": "é\n".encode(), "b.bin": bytes(range(256))})
         s.add("ok", ProgramTruth(f"{s.word('out')}\n", seconds=self.seconds(2.0)), timeout=5.5)
+        s.add("ok", s.out(45.0), timeout=60.0)
+        s.add("ok", ProgramTruth(s.rich("out")), what={"drip": {"bytes": 17, "every": self.seconds(0.03)}})
         s.add("ok", s.out(), language="go")
         s.add("wrong", s.out(), truth=s.word("another"))
         s.add("wrong", s.out(), truth=s.word("another"))
@@ -184,7 +199,7 @@ class _Maker:
         for _ in range(2):
             s.add("ok", s.out())
         s.add("ok", s.out(), stdin=f"  {s.word('in')}\n last")
-        fenced = code_of(f"programs-{len(s.calls)}") + 'text = """\n```python\nprint(1)\n```\n"""\n'
+        fenced = code_of(f"programs-{len(s.calls)}") + 'text = """\n```python\nprint(1)\r\n```\n"""\n# `end`'
         s.add("ok", s.out(), code=fenced, needs=("code",))
         s.add("any", s.out(), language="R")  # a client may refuse it, but "r" is another word
         return s.scene()
@@ -212,14 +227,16 @@ class _Maker:
         def again() -> tuple[ProgramTruth, ProgramTruth]:
             return s.out(), ProgramTruth(f"{s.word('again')}\n")
 
-        for _ in range(2):
-            s.add("not_run", s.out(), what={"status": 503})
-            s.add("may_have_run", s.out(), what={"status": 504}, phase="after")
-            s.add("throttled", s.out(), what={"status": 429})
+        for plain in (True, False):
+            # The second time the sandbox writes a word of its own, which is not to be taken for output.
+            said = [{} if plain else {"body": s.word("said", number)} for number in range(4)]
+            s.add("not_run", s.out(), what={"status": 503, **said[0]})
+            s.add("may_have_run", s.out(), what={"status": 504, **said[1]}, phase="after")
+            s.add("throttled", s.out(), what={"status": 429, **said[2]})
             s.add("may_have_run", s.out(), what="reset", phase="after")
-            s.add("sandbox_failed", s.out(), what="sandbox_error")
+            s.add("sandbox_failed", s.out(), what="sandbox_error" if plain else {"sandbox_error": s.word("said")})
             s.add("may_have_run", s.out(), what={"truncate": 0.5})
-        s.add("sandbox_failed", s.out(), what={"status": 500})
+            s.add("sandbox_failed", s.out(), what={"status": 500, **said[3]})
         s.add("sandbox_failed", s.out(), what={"malformed": "json"})
         s.add("sandbox_failed", s.out(), what={"status": 200, "body": "<html>busy</html>"})
         s.add("sandbox_failed", s.out(), what={"status": 404})
@@ -227,14 +244,17 @@ class _Maker:
         s.add("may_have_run", s.out(), what={"status": 502}, phase="after")
         s.add("may_have_run", s.out(), what="close", phase="after")
         s.add("may_have_run", s.out(), what="hang", phase="after")
-        s.add("throttled", s.out(), what={"status": 429, "retry_after": seconds(2.0)})
-        s.add("either", *again(), what={"status": 429, "retry_after": seconds(5.0)}, first_attempts=1)
-        s.add("either", *again(), what={"status": 503, "retry_after": seconds(5.0)}, first_attempts=2)
+        s.add("throttled", s.out(), what={"status": 429, "retry_after": self.whole(2.0)})
+        for asked in (5.0, 60.0):
+            s.add("either", *again(), what={"status": 429, "retry_after": self.whole(asked)}, first_attempts=1)
+        s.add("either", *again(), what={"status": 503, "retry_after": self.whole(5.0)}, first_attempts=2)
         s.add("either", *again(), what={"status": 503}, first_attempts=1)
         s.add("either", *again(), what={"status": 504}, phase="after", first_attempts=1)
         s.add("either", *again(), what="reset", phase="after", first_attempts=1)
         s.add("either", *again(), what={"truncate": 0.5}, first_attempts=1)
         s.add("either", s.out(), what={"content_type": "text/html"})
+        for code in (1, None):
+            s.add("any", s.out(), what={"status": 200, "body": _contradictory(code, s.word("said"))})
         later = 2500.0  # a client may have set the sandbox aside for a while
         s.add("ok", s.out(), what={"output": {"what": "null", "stream": "stderr"}}, at=later)
         s.add("ok_empty", ProgramTruth(), at=later)
@@ -271,7 +291,7 @@ class _Maker:
     def backing_off(self) -> Scene:
         """While as many calls as there are permits wait for their next attempt, others may be made."""
         s = self.begin("backing_off")
-        refused = {"status": 429, "retry_after": self.seconds(6.0)}
+        refused = {"status": 429, "retry_after": self.whole(6.0)}
         for number in range(LIMIT + 2):
             first = number < LIMIT
             what: dict[str, Any] = {"what": refused, "first_attempts": 1} if first else {}
@@ -324,7 +344,7 @@ class _Maker:
         s.add("ok", s.out(14.0), timeout=15.0)
         for number in range(3):
             s.add("may_have_run", s.out(), what="hang", in_turn=not number)
-        s.add("not_run", s.out(), what={"status": 503, "retry_after": self.seconds(500.0)})
+        s.add("not_run", s.out(), what={"status": 503, "retry_after": self.whole(500.0)})
         s.add("either", s.out(), what={"drip": {"bytes": 1, "every": self.seconds(1.0)}})
         return s.scene(settings={"deadline": self.seconds(30.0)}, horizon=self.seconds(1500.0))
 

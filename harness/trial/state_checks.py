@@ -10,7 +10,6 @@ _FOR_GOOD = 2
 
 
 @check(
-    needs=("arguments",),
     altered="{call}: {how}",
     unseen="no call ended",
 )

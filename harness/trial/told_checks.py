@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from sfusion.harness.lab.facts.read import exits, integers
-from sfusion.harness.trial.calls import FAILED_ENDS, CallFacts, TrialFacts
+from sfusion.harness.trial.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
 from sfusion_tools.outcome import OUTCOMES
 
@@ -18,6 +19,7 @@ _READ = {
     "changed": "{call}: {stream} is not shown as the program wrote it; lost: {lost}",
     "cut_silently": "{call}: {missing} characters of {stream} are missing, and nothing says so",
     "cut_unnumbered": "{call}: {missing} characters of {stream} are missing, and no number says how much",
+    "cut_twice": "{call}: {missing} characters of {stream} are missing in several places, not all of which are told",
     "cut_untrue": "{call}: {missing} characters of {stream} are missing, and the text says {told}",
     "repeated": "{call}: output is shown more than once",
     "foreign": "{call}: the text holds output that this program never printed",
@@ -50,6 +52,7 @@ def read_as_happened(facts: TrialFacts) -> Findings:
     text="{call}: the program exited with {code}, the text says {told}",
     field="{call}: the program exited with {code}, the field says {told}",
     signal="{call} was ended by signal {code}, {other} exited with that code, and the text is the same: {told}",
+    none="{call} ({end}): there was no exit code, and the {place} says {told}",
     unseen="no result has an exit code, as a field (exit_code, return_code) or in its text",
 )
 def exit_code_told(facts: TrialFacts) -> Findings:
@@ -62,16 +65,28 @@ def exit_code_told(facts: TrialFacts) -> Findings:
         truth = call.truth
         if truth is None or call.told is None or truth.ending != "exited":
             continue
-        for name in ("exit_code", "return_code", "returncode", "exit"):
+        for name in _EXIT_FIELDS:
             told = call.told.fields.get(name)
             if isinstance(told, int) and not isinstance(told, bool):
                 right = told in exits(truth.exit)
                 yield unless(right, "field", call=call.name, code=truth.exit, told=told, place=name)
-        if truth.exit and call.reading is not None and call.reading.cut == frozenset():
+        if truth.exit and call.reading is not None and not (call.reading.cut or call.reading.wrong):
             told_numbers = integers(call.wording or "") - usual
             if told_numbers:
                 about = {"call": call.name, "code": truth.exit, "told": sorted(told_numbers), "place": "text"}
                 yield unless(told_numbers & exits(truth.exit), "text", **about)
+    before = _before_codes(facts)
+    for call in played_ends(facts):
+        stopped = call.truth is not None and call.truth.ending in ("stopped", "compiler_stopped")
+        if call.told is None or call.planned.ask.tests or not (stopped or call.end in FAILED_ENDS):
+            continue
+        about = {"call": call.name, "end": call.end}
+        fields = [name for name in _EXIT_FIELDS if call.told.fields.get(name) == 0 and not call.told.raised]
+        yield from (Wrong("none", {**about, "place": f"field {name}", "told": 0}) for name in fields)
+        for number, word in _numbers_after(call.wording or ""):
+            # Other numbers of a failure, such as a status of HTTP, may follow the same word.
+            if word in before and (stopped or call.wording in _with_code(before[word], number)):
+                yield Wrong("none", {**about, "place": "text", "told": number})
     silent = [call for call in played_ends(facts) if call.truth and not (call.truth.stdout or call.truth.stderr)]
     for one, other in itertools.permutations(silent, 2):
         assert one.truth is not None
@@ -82,13 +97,46 @@ def exit_code_told(facts: TrialFacts) -> Findings:
             yield unless(words != other.wording, "signal", **about)
 
 
+_EXIT_FIELDS = ("exit_code", "return_code", "returncode", "exit")
+_NUMBER = re.compile(r"([^\W\d]+\W*?)(-?\d+)\b")
+
+
+def _numbers_after(wording: str) -> list[tuple[int, str]]:
+    """Return the numbers of a wording, each with the word before it."""
+    return [(int(number), words) for words, number in _NUMBER.findall(wording)]
+
+
+def _before_codes(facts: TrialFacts) -> dict[str, set[tuple[str, int]]]:
+    """Return the words that a client writes before exit codes and before nothing else, each with whole wordings."""
+    found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    others = set[str]()
+    for call in played_ends(facts):
+        if call.end == "program_error" and call.truth is not None and call.wording is not None:
+            for number, words in _numbers_after(call.wording):
+                if number in exits(call.truth.exit):
+                    found[words].add((call.wording, number))
+                else:
+                    others.add(words)
+    return {words: all_ for words, all_ in found.items() if words not in others and len({n for _, n in all_}) > 1}
+
+
+def _with_code(known: set[tuple[str, int]], number: int) -> set[str]:
+    """Return wordings with another exit code."""
+    return {re.sub(rf"(?<!\d){re.escape(str(code))}\b", str(number), wording) for wording, code in known}
+
+
 # -- the ends --
 
 
 def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
-    """Return for each end the wordings that were met, each with the first call that had it."""
+    """Return for each end the wordings that were met, each with the first call that had it.
+
+    A program whose result the client never got did not come to its end: another check says why.
+    """
     met: dict[str, dict[str, str]] = defaultdict(dict)
     for call in played_ends(facts):
+        if call.end in PROGRAM_ENDS and call.answered is None:
+            continue
         clear = call.refused or call.reading is None or not (call.reading.cut or call.reading.wrong)
         end = "sandbox_failed" if call.refused else call.end
         if clear and call.wording is not None and end not in ("failed", "cancelled") and not call.planned.ask.tests:
@@ -102,6 +150,8 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     needs=("text",),
     same="{one} and {other} have the same wording: {wording} ({call} and {other_call})",
     all_same="{one} and {other} cannot be told apart: both are always {wording}",
+    silent="{call} printed to stderr only, and is told as a program that printed nothing: {wording}",
+    believed="{call}: an answer that contradicts itself is told as success: {wording}",
     unseen="fewer than two ways to end were played; the scenes `programs` and `failures` have them all",
 )
 def ends_told_apart(facts: TrialFacts) -> Findings:
@@ -115,9 +165,36 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
             # Each is met in several ways, some of which look alike to a client.
             same = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
             yield Wrong("all_same", {"one": one, "other": other, "wording": shown(shared[0])}) if same else None
+            if {one, other} == {"not_run", "may_have_run"} and (hidden := _hidden(met)):
+                calls = {"call": met[one][hidden], "other_call": met[other][hidden]}
+                yield Wrong("same", {"one": one, "other": other, "wording": shown(hidden), **calls})
         else:
             calls = {name: met[end][shared[0]] for name, end in (("call", one), ("other_call", other)) if shared}
             yield unless(not shared, "same", one=one, other=other, wording=shown("".join(shared[:1])), **calls)
+    well = [call for call in played_ends(facts) if call.end in ("ok", "ok_empty") and call.truth]
+    printed = {call.wording for call in well if call.truth and call.truth.stdout}
+    nothing = met.get("ok_empty", {}).keys() - printed
+    for call in well:
+        if call.truth and call.truth.stderr and not call.truth.stdout:
+            yield unless(call.wording not in nothing, "silent", call=call.name, one="ok", other="silent",
+                         wording=shown(call.wording))  # fmt: skip
+    success = met.get("ok", {}).keys() | nothing
+    for call in facts:
+        if call.planned.end == "any" and call.told is not None and any(one.faults for one in call.requests):
+            about = {"one": "ok", "other": "contradictory", "wording": shown(call.wording)}
+            yield unless(call.wording not in success, "believed", call=call.name, **about)
+
+
+def _hidden(met: Mapping[str, Mapping[str, str]]) -> str:
+    """Return what a client says of a program that did not run, and also of one that may have run.
+
+    Only of a client that has words for the former alone, other than the number of a status; others tell less.
+    """
+    groups = {end: {re.sub(r"\d+", "#", words): words for words in found} for end, found in met.items()}
+    elsewhere = {words for end, found in groups.items() if end not in ("not_run", "may_have_run") for words in found}
+    not_run, may_have_run = (groups[end].keys() - elsewhere for end in ("not_run", "may_have_run"))
+    shared = sorted(groups["not_run"][words] for words in not_run & may_have_run)
+    return next((words for words in shared if words in met["may_have_run"]), "") if not_run - may_have_run else ""
 
 
 @check(

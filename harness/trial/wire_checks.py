@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from sfusion.harness.lab.facts.sent import field_differences, header_differences
 from sfusion.harness.trial.calls import FAIR, CallFacts, TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
+from sfusion.harness.trial.record import SentRequest
 
 _MOMENT = 0.05
 """Seconds for which a permit may lie idle, beside the tolerance of the stage."""
@@ -18,7 +20,10 @@ _OUTAGE = 3.0
 @check(
     "field",
     field="{call}: {field} was sent as {found} instead of {expected} (attempt {attempt})",
+    not_sent="{call}: {field} was not sent, but {expected} was asked for (attempt {attempt})",
+    unreadable="{call}: the body that came is not a JSON object: {body} (attempt {attempt})",
     unasked="a request came that no call of the plan asked for, with the body {body}",
+    rejected="{call}: the sandbox refused the request with {status}: {complaint} (attempt {attempt})",
     refused="{call}: arguments {arguments} were sent to the sandbox as a program",
     route="{call}: sent to {method} {path} instead of POST /run_code",
     unseen="no request came",
@@ -29,15 +34,26 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
         asked = call.asked_fields()
         headers = call.scene.settings.headers if "headers" in facts.takes else {}
         for number, request in enumerate(call.requests, 1):
+            if _late(facts, call, request):
+                continue
+            if not request.fields:
+                yield Wrong("unreadable", {"call": call.name, "attempt": number, "field": "body",
+                                           "body": shown(request.body, 120)})  # fmt: skip
+                continue
             wrong = [*field_differences(asked, request.fields), *header_differences(headers, request.headers)]
             about = {"call": call.name, "attempt": number}
             if "code" not in facts.takes and call.planned.ask.code.strip() not in request.fields.get("code", ""):
                 other = {"found": "another program", "expected": "one with that of the call"}
                 yield Wrong("field", {**about, "field": "code", **other})
             for one in wrong:
-                values = {"found": shown(one.found), "expected": shown(one.expected)}
-                yield Wrong("field", {**about, "field": one.field, **values})
-            if not wrong:
+                sent = one.field.startswith(("header", "content")) or one.field in request.fields
+                found, expected = _apart(one.found, one.expected)
+                values = {"found": found, "expected": expected}
+                yield Wrong("field" if sent else "not_sent", {**about, "field": one.field, **values})
+            if request.complaint:
+                said = {"status": request.status, "complaint": shown(request.complaint, 160)}
+                yield Wrong("rejected", {**about, "field": "", **said})
+            elif not wrong:
                 yield None
     for name, request in facts.unasked:
         for call in facts.of(name):
@@ -52,6 +68,21 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
                 yield Wrong("route", {"call": played.scene.name, "method": request.method, "path": request.path})
 
 
+def _late(facts: TrialFacts, call: CallFacts, request: SentRequest) -> bool:
+    """Did a request come after the end of its call? That it came at all is what is wrong with it."""
+    ended = call.played.ended_at
+    return ended is not None and request.at > ended + facts.tolerance
+
+
+def _apart(found: Any, expected: Any) -> tuple[str, str]:
+    """Show two values; of long texts the place where they begin to differ."""
+    if not (isinstance(found, str) and isinstance(expected, str)) or max(len(found), len(expected)) < 80:
+        return shown(found), shown(expected)
+    same = next((at for at, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), None)
+    start = max(0, (min(len(found), len(expected)) if same is None else same) - 30)
+    return tuple(f"{'… ' * (start > 0)}{shown(one[start : start + 60])}" for one in (found, expected))  # type: ignore[return-value]
+
+
 @check(
     "kind",
     again="{call}: sent {times:time} although no attempt had failed",
@@ -64,10 +95,9 @@ def sent_once(facts: TrialFacts) -> Findings:
     for call in facts:
         if call.planned.ask.tests or not call.requests:
             continue
-        ended = call.played.ended_at
         last = max(one.at for one in call.requests)
         usable = call.answered
-        if ended is not None and last > ended + facts.tolerance:
+        if any(_late(facts, call, one) for one in call.requests):
             yield Wrong("late", {"call": call.name})
         elif len(call.requests) > 1 and not any(_failed(call, number) for number in range(len(call.requests) - 1)):
             yield Wrong("again", {"call": call.name, "times": len(call.requests)})
@@ -86,7 +116,7 @@ def _failed(call: CallFacts, number: int) -> bool:
 
 @check(
     "end",
-    unsent="{call}: no request was sent, though the sandbox was there (expected: {end})",
+    unsent="{call}: no request was sent, though the sandbox was there (expected: {end}){raised}",
     given_up="{call}: given up after {after:.2f} s, though its program would have answered after {needed:.2f} s",
     failed="{call}: the program ended and was answered after a fault, but was sent no further",
     unseen="no program ended within its time limit; the scene `programs` plays some",
@@ -99,8 +129,9 @@ def programs_waited_for(facts: TrialFacts) -> Findings:
         if call.answered is not None:
             yield None
         elif not call.requests:
-            yield Wrong("unsent", {"call": call.name, "end": call.end})
-        elif not any(one.faults for one in call.requests):
+            raised = f"; it raised {call.told.raised:.160}" if call.told and call.told.raised else ""
+            yield Wrong("unsent", {"call": call.name, "end": call.end, "raised": raised})
+        elif not any(one.faults or one.complaint for one in call.requests):
             after = (call.played.ended_at or 0.0) - call.requests[-1].at
             yield Wrong("given_up", {"call": call.name, "end": call.end, "after": after, "needed": call.due})
 
@@ -136,7 +167,7 @@ def retry_after_respected(facts: TrialFacts) -> Findings:
     """After a 429 or 503 with Retry-After, the client waits that long before the next attempt."""
     for call in facts:
         for one, following in itertools.pairwise(call.requests):
-            if one.retry_after is not None and one.ended is not None:
+            if one.retry_after is not None and one.ended is not None and not _late(facts, call, following):
                 early = one.ended + one.retry_after - following.at
                 about = {"call": call.name, "early": early, "status": one.status, "asked": one.retry_after}
                 kind, unit = ("date", 1.0) if one.dated else ("early", 1e-6)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import os
 import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +22,7 @@ from sfusion.harness.trial.shapes.parameters import (
     WIRE,
     Parameters,
     call_values,
+    misnamed,
     request_takes,
     seen_in,
     settings_values,
@@ -123,7 +126,7 @@ class FunctionClient:
         """Take back what a first call did not show: meanings that soft names may have, fields that did not come."""
         roles = {**self._made_with.roles, **self.parameters.roles}
         soft = {role for role, one in roles.items() if one.name.lower() in SOFT and role in WIRE}
-        unseen = soft - seen_in(sent, asked)
+        unseen = {role for role in soft - seen_in(sent, asked) if not misnamed(sent, asked, role)}
         if "timeout" in unseen:
             unseen.add("default_timeout")
         self.takes = self.takes - unseen | ({"reward"} if told.reward is not None else set())
@@ -147,6 +150,7 @@ class FunctionClient:
         args, kwargs = self.parameters.bind(
             call_values(ask, self._settings, self.parameters, self.route, self._made_with, other_form=self.other_form)
         )
+        given = copy.deepcopy({name: one for name, one in kwargs.items() if isinstance(one, dict | list)})
         try:
             if self.is_async:
                 result = function(*args, **kwargs)
@@ -155,8 +159,13 @@ class FunctionClient:
             if inspect.isawaitable(result):
                 result = await result
         except Exception as error:
-            return raised(error)
-        return told_of(result)
+            told = raised(error)
+        else:
+            told = told_of(result)
+        changed = [
+            f"{name} {one!r:.200} became {kwargs[name]!r:.200}" for name, one in given.items() if one != kwargs[name]
+        ]
+        return replace(told, altered=", ".join(changed))
 
     async def end(self) -> None:
         self._surroundings.restore()
