@@ -259,6 +259,7 @@ class _Maker:
         s.add("ok", s.out(), what={"output": {"what": "null", "stream": "stderr"}}, at=later)
         s.add("ok_empty", ProgramTruth(), at=later)
         s.add("ok", s.out(), at=later)
+        s.add("may_have_run", s.out(), what="reset", phase="after", at=later)  # with a good answer before it
         s.add("throttled", s.out(), what={"status": 429, "headers": {"Retry-After": OVER}})
         return s.scene(horizon=seconds(4000.0))
 

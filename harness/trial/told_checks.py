@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sfusion.harness.lab.facts.read import exits, integers
+from sfusion.harness.lab.facts.read import durations, exits, integers
 from sfusion.harness.trial.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
 from sfusion_tools.outcome import OUTCOMES
@@ -24,6 +24,7 @@ _READ = {
     "repeated": "{call}: output is shown more than once",
     "foreign": "{call}: the text holds output that this program never printed",
     "scrambled": "{call}: parts of the output are in another place",
+    "limit": "{call} were stopped after {limits} s, and each text says {told} s",
     "stderr_first": "{call}: stderr comes before stdout, and nothing says which is which",
 }
 
@@ -45,6 +46,23 @@ def read_as_happened(facts: TrialFacts) -> Findings:
             yield Wrong(one.kind, {"missing": 0, **one.details, "call": call.name, "stream": one.stream, "lost": lost})
         if not call.reading.wrong:
             yield None
+    yield from _limits_told(facts)
+
+
+def _limits_told(facts: TrialFacts) -> Findings:
+    """Find time limits that are told alike though they differ: numbers of seconds are left out of wordings."""
+    told: dict[float, dict[float, str]] = defaultdict(dict)
+    for call in played_ends(facts):
+        limit = call.requests[-1].fields.get("run_timeout") if call.requests else None
+        if call.end == "timeout" and call.reading is not None and isinstance(limit, int | float):
+            found = durations(call.reading.wording)
+            if not any(math.isclose(seconds, limit, rel_tol=0.1) for seconds in found):  # it may be what it took
+                for seconds in found:
+                    told[seconds][limit] = call.name
+    for seconds, limits in told.items():
+        if len(limits) > 1:
+            about = {"call": " and ".join(limits.values()), "limits": " and ".join(f"{limit:g}" for limit in limits)}
+            yield Wrong("limit", {**about, "stream": "", "told": f"{seconds:g}"})
 
 
 @check(

@@ -144,7 +144,7 @@ class WallStage:
         part.printed += getattr(client, "printed", "")
 
     def _leave_behind(self, part: PlayedScene, patience: float) -> None:
-        """Let calls that were left behind count as never ended if their only attempt hangs; forget the others.
+        """Let calls that were left behind count as never ended if nothing that they do can end; forget the others.
 
         Of another process none counts: it keeps its own time, and may have been about to give up.
         """
@@ -154,15 +154,23 @@ class WallStage:
             call.ended_at = None
             mark = mark_of(call.ask.code)
             attempts = [sent for sent in part.requests if sent.mark == mark]
-            if not self._child and had_its_time and len(attempts) == 1 and "hang" in attempts[0].faults:
+            hangs = len(attempts) == 1 and "hang" in attempts[0].faults
+            if not self._child and had_its_time and (hangs or (not attempts and _idle_since(part, call.asked_at))):
                 part.scene = replace(part.scene, horizon=patience)
                 continue
             part.calls.remove(call)
             self._forgotten_marks.add(mark)
             after = f"after {patience:g} s" if had_its_time else "when the time of the trial was over"
-            self._forgotten[call.ask.call] = f"had not ended {after}, and was left behind"
+            drips = attempts and "drip" in attempts[-1].faults
+            why = "; its answer trickles, and a timeout between two bytes never ends that" if drips else ""
+            self._forgotten[call.ask.call] = f"had not ended {after}, and was left behind{why}"
         if late or part.broken_off:
             part.broken_off, part.busy, part.connections_left = "", 0, 0
+
+
+def _idle_since(part: PlayedScene, at: float) -> bool:
+    """Was nothing in flight since then, and was no client asked to wait for longer?"""
+    return all(one.ended is not None and one.ended + (one.retry_after or 0.0) <= at for one in part.requests)
 
 
 def _batches(plan: TrialPlan, *, at_once: bool) -> Iterator[list[Any]]:

@@ -117,6 +117,7 @@ def _failed(call: CallFacts, number: int) -> bool:
 @check(
     "end",
     unsent="{call}: no request was sent, though the sandbox was there (expected: {end}){raised}",
+    unread="{call}: its answer came in pieces, and was not read to its end (expected: {end})",
     given_up="{call}: given up after {after:.2f} s, though its program would have answered after {needed:.2f} s",
     failed="{call}: the program ended and was answered after a fault, but was sent no further",
     unseen="no program ended within its time limit; the scene `programs` plays some",
@@ -128,16 +129,20 @@ def programs_waited_for(facts: TrialFacts) -> Findings:
             continue
         if call.answered is not None:
             yield None
-        elif not call.requests:
+            continue
+        if not call.requests:
             raised = f"; it raised {call.told.raised:.160}" if call.told and call.told.raised else ""
             yield Wrong("unsent", {"call": call.name, "end": call.end, "raised": raised})
+            continue
+        after = (call.played.ended_at or 0.0) - call.requests[-1].at
+        if call.requests[-1].faults == ("drip",) and after < call.due + FAIR:
+            yield Wrong("unread", {"call": call.name, "end": call.end})
         elif not any(one.faults or one.complaint for one in call.requests):
-            after = (call.played.ended_at or 0.0) - call.requests[-1].at
             yield Wrong("given_up", {"call": call.name, "end": call.end, "after": after, "needed": call.due})
 
 
 @check(
-    never="{call}: had not ended after {after:.0f} s",
+    never="{call}: had not ended after {after:.0f} s{why}",
     deadline="{call}: took {took:.2f} s, with a deadline of {deadline:g} s",
     unseen="no call was made",
 )
@@ -146,7 +151,8 @@ def ends_in_time(facts: TrialFacts) -> Findings:
     for call in facts:
         played, scene = call.played, call.scene
         if played.ended_at is None:
-            yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at})
+            why = "" if call.requests else ", and had sent nothing"
+            yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at, "why": why})
             continue
         deadline = scene.settings.deadline if "deadline" in facts.takes else None
         took = played.ended_at - played.asked_at
@@ -155,7 +161,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
         yield unless(in_time, "deadline", call=call.name, took=took, deadline=deadline)
     for name, whole in facts.record.scenes.items():
         if whole.broken_off and all(call.played.ended_at is not None for call in facts.of(name)):
-            yield Wrong("never", {"call": name, "after": whole.scene.horizon})
+            yield Wrong("never", {"call": name, "after": whole.scene.horizon, "why": ""})
 
 
 @check(

@@ -81,6 +81,11 @@ def integers(wording: str) -> frozenset[int]:
     return frozenset(int(one.replace(",", "")) for one in found)
 
 
+def durations(wording: str) -> frozenset[float]:
+    """Return the seconds, and other numbers with fractions, in a wording."""
+    return frozenset(map(float, _DURATION.findall(wording)))
+
+
 def exits(code: int) -> frozenset[int]:
     """Return the numbers by which an exit code may be told: itself, and for a signal those that shells use."""
     if code < 0:
