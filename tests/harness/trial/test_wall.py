@@ -76,16 +76,16 @@ def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
     record, played = play(post, ask("stuck"), faults=({"name": "hang", "call": "stuck", "what": "hang"},))
     assert [(call.ended_at, call.told) for call in played.calls] == [(None, None)]
     assert (played.scene.horizon, record.left_out) == (5.0, {})
-    permits = threading.Semaphore(2)  # one is for the call that finds out its shape
+    lock = threading.Lock()  # the call that finds out its shape keeps it
 
     def leaking(base_url: str, code: str) -> Any:
-        permits.acquire()
+        lock.acquire()
         return post(base_url, code)
 
-    record, played = play(leaking, ask("first"), ask("second", in_turn=True))
-    assert [(call.ask.call, call.ended_at is None) for call in played.calls] == [("first", False), ("second", True)]
+    record, played = play(leaking, ask("waits"))
+    assert [call.ended_at for call in played.calls] == [None]
     broken = [one.sentence for one in judge_record(record) if one.state == "broken" and one.promise == "ends_in_time"]
-    assert broken == ["second: had not ended after 5 s, and had sent nothing"]
+    assert broken == ["waits: had not ended after 5 s, and had sent nothing"]
     later = {"name": "busy", "what": {"status": 503, "retry_after": 100.0}}
     record, played = play(patient, ask("waits"), faults=(later,))
     assert (played.calls, played.requests) == ([], [])
@@ -123,14 +123,14 @@ def test_a_command_without_the_protocol_is_followed_by_its_first_request() -> No
     assert [call.ask.call for call in played.calls] == ["one"]
 
 
-@pytest.mark.parametrize(("seconds", "broken"), [(12.0, set()), (3.0, {"programs_waited_for", "returns"})])
+@pytest.mark.parametrize(("seconds", "broken"), [(7.0, set()), (3.0, {"programs_waited_for", "returns"})])
 def test_a_sandbox_that_is_late_accuses_only_a_client_that_would_not_have_waited_for_a_punctual_one(
     seconds: float, broken: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_code = CanaryExecutor.run_code
 
     async def late(self: CanaryExecutor, request: RunCode) -> RunCodeAnswer:
-        await asyncio.sleep(30.0)
+        await asyncio.sleep(20.0)
         return await run_code(self, request)
 
     def asks(base_url: str, code: str) -> Any:
