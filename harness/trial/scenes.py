@@ -11,7 +11,7 @@ from sfusion.harness.lab.facts.canary import long_text, token
 from sfusion.harness.lab.facts.read import SHORTEST_CUT, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall, TrialPlan
+from sfusion.harness.trial.plan import TEST, SandboxEvent, Scene, TrialCall, TrialPlan
 from sfusion.harness.trial.record import Record
 
 DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 3
@@ -362,14 +362,34 @@ class _Maker:
         return s.scene(settings={"rate_limit": None})
 
     def tests(self) -> Scene:
-        """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the answers."""
+        """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the answers.
+
+        Each is a word of four letters: + passes, - prints another thing, ~ the right one and more, ! exits with 1
+        after the right output; at a digit a sandbox fails.
+        """
         s = self.begin("tests")
-        for passed, lost in ((4, 0), (3, 0), (2, 0), (0, 0), (4, 1), (4, 2), (4, 4), (2, 2), (4, 0), (0, 0)):
+        asked = self.seconds(5.0)
+        losses: list[dict[str, Any]] = [
+            {"what": "sandbox_error"},
+            {"what": "hang", "phase": "after"},
+            {"what": "reset", "phase": "after"},
+            {"what": {"status": 502}, "phase": "after"},
+            {"what": {"malformed": "json"}},
+            {"what": {"output": {"what": "null", "stream": "stdout"}}},
+            {"what": {"status": 429}},
+            {"what": {"status": 429, "retry_after": asked}, "first_attempts": 1},
+            {"what": {"status": 503, "retry_after": asked}, "first_attempts": 2},
+        ]
+        solutions = (
+            "++++ +++- ++-- ---- +++0 ++00 0000 ++++ -+++ ++!+ +~++ ~~~~ 1+++ +2++ ++3+ +++4 5+++ +6++ ++7+ 8+++"
+        )
+        for solution in solutions.split():
             words = [(f"{s.word('in', number)}\n", f"{s.word('out', number)}\n") for number in range(4)]
-            mark = s.add(f"tests {passed} {lost}", needs=("tests",), tests=tuple(words))
-            for number, (stdin, expected) in enumerate(words):
-                wrong = f"{s.word('wrong', number)}\n"
-                wrong += f"{expected}{wrong}" * (len(s.calls) == 10)  # right and wrong together is wrong
-                truth = ProgramTruth(expected if number < passed else wrong)
-                s.programs[f"{mark}|{stdin}"] = (truth if number < 4 - lost else ProgramTruth(ending="lost"),)
+            call = s.add(f"tests {solution}", needs=("tests",), tests=tuple(words))
+            for number, (how, (_, expected)) in enumerate(zip(solution, words, strict=True)):
+                mark, wrong = f"{call}{TEST}{number}", f"{s.word('wrong', number)}\n"
+                printed = {"-": wrong, "~": f"{wrong}{expected}{wrong}"}.get(how, expected)
+                s.programs[mark] = (ProgramTruth(printed, exit=int(how == "!")),)
+                if how.isdigit():
+                    s.faults.append({"name": mark, "call": mark, **losses[int(how)]})
         return s.scene(needs=frozenset({"tests"}))

@@ -19,7 +19,7 @@ from typing import Any, Self
 from sfusion.fakes.sandbox.program import mark_of
 from sfusion.harness.lab.worlds.fast_clock import fast_clock
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
-from sfusion.harness.trial.plan import Scene, TrialPlan
+from sfusion.harness.trial.plan import TEST, Scene, TrialPlan
 from sfusion.harness.trial.playing import captured, jumping, play_scene
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.sandbox import TrialSandbox
@@ -154,7 +154,8 @@ class WallStage:
             call.ended_at = None
             mark = mark_of(call.ask.code)
             attempts = [sent for sent in part.requests if sent.mark == mark]
-            if not self._child and had_its_time and len(attempts) == 1 and "hang" in attempts[0].faults:
+            once = len({sent.test for sent in attempts}) == len(attempts)
+            if not self._child and had_its_time and once and any("hang" in sent.faults for sent in attempts):
                 part.scene = replace(part.scene, horizon=patience)
                 continue
             part.calls.remove(call)
@@ -267,7 +268,7 @@ class _Impatient:
 
 def _slow_last(scene: Scene, scale: float) -> Scene:
     """Let calls that may take for ever begin at once, beside the others, so that their times do not add up."""
-    slow = {rule.get("call") for rule in scene.faults if _is_slow(rule.get("what"), scale)}
+    slow = {rule.get("call", "").partition(TEST)[0] for rule in scene.faults if _is_slow(rule.get("what"), scale)}
     calls = [one for one in scene.calls if one.ask.call not in slow]
     last = [replace(one, in_turn=False) for one in scene.calls if one.ask.call in slow]
     return replace(scene, calls=(*calls, *last))

@@ -37,6 +37,9 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
             for one in wrong:
                 values = {"found": shown(one.found), "expected": shown(one.expected)}
                 yield Wrong("field", {**about, "field": one.field, **values})
+            if call.planned.ask.tests and not request.test:
+                values = {"found": shown(request.fields.get("stdin")), "expected": "the input of one of its tests"}
+                yield Wrong("field", {**about, "field": "stdin", **values})
             if not wrong:
                 yield None
     for name, request in facts.unasked:
@@ -135,7 +138,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
 def retry_after_respected(facts: TrialFacts) -> Findings:
     """After a 429 or 503 with Retry-After, the client waits that long before the next attempt."""
     for call in facts:
-        for one, following in itertools.pairwise(call.requests):
+        for one, following in itertools.chain.from_iterable(map(itertools.pairwise, call.attempts)):
             if one.retry_after is not None and one.ended is not None:
                 early = one.ended + one.retry_after - following.at
                 about = {"call": call.name, "early": early, "status": one.status, "asked": one.retry_after}
@@ -150,11 +153,11 @@ def _intervals(calls: list[CallFacts]) -> list[tuple[float, float, str]]:
     """Return when each request was under way, as its client sees it: not after the call, nor into the next attempt."""
     found = []
     for call in calls:
-        for number, one in enumerate(call.requests):
-            ends = [end for end in (one.ended, call.played.ended_at) if end is not None]
-            if number + 1 < len(call.requests) and not call.planned.ask.tests:
-                ends.append(call.requests[number + 1].at)
-            found.append((one.at, min(ends, default=one.at), call.name))
+        for sent in call.attempts:
+            for number, one in enumerate(sent):
+                ends = [end for end in (one.ended, call.played.ended_at) if end is not None]
+                ends += [following.at for following in sent[number + 1 : number + 2]]
+                found.append((one.at, min(ends, default=one.at), call.name))
     return found
 
 

@@ -143,49 +143,172 @@ def test_the_same_seed_gives_the_same_record_and_another_one_other_canaries() ->
 
 
 class Scores(PlainClient):
-    """A reward function: the share of tests that pass."""
+    """A reward function: the share of tests that pass; none if the sandbox lost one."""
 
     takes = frozenset({"code", "tests", "reward", "raises"})
 
     async def call(self, ask: TrialAsk) -> Told:
-        results = [await self.send(ask.code, given) for given, _ in ask.tests]
-        passed = [one["stdout"] == wanted for one, (_, wanted) in zip(results, ask.tests, strict=True)]
-        return Told(reward=sum(passed) / len(passed))
+        return self.score([await self.passes(ask.code, given, wanted) for given, wanted in ask.tests])
+
+    async def passes(self, code: str, given: str, wanted: str) -> bool | None:
+        try:
+            result = await self.send(code, given)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            return self.after(error)
+        if not result or result["stdout"] is None:
+            return None
+        return bool(result["return_code"] == 0 and result["stdout"] == wanted)
+
+    def after(self, error: Exception) -> bool | None:
+        return None
+
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=passed.count(True) / len(passed))
+
+
+class AllOrNothing(Scores):
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=float(all(passed)))
+
+
+class StopsAtTheFirstFailure(Scores):
+    """The share of tests that pass before one fails; the others are not sent."""
+
+    async def call(self, ask: TrialAsk) -> Told:
+        passed: list[bool | None] = []
+        while len(passed) < len(ask.tests) and all(passed):
+            passed.append(await self.passes(ask.code, *ask.tests[len(passed)]))
+        return Told() if None in passed else Told(reward=passed.count(True) / len(ask.tests))
+
+
+class TellsWhatWasLost(Scores):
+    """The share of the tests that came back, and how many did not."""
+
+    def score(self, passed: list[bool | None]) -> Told:
+        lost = passed.count(None)
+        return Told(fields={"lost": lost}, reward=passed.count(True) / (4 - lost) if lost < 4 else None)
 
 
 class LostIsFailed(Scores):
     """As verl's: a test whose sandbox failed counts as one that failed."""
 
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told(reward=passed.count(True) / len(passed))
+
+
+class ATimeoutIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, TimeoutError) else None
+
+
+class AResetIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError) else None
+
+
+class AnErrorOfTheGatewayIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, aiohttp.ClientResponseError) and error.status == 502 else None
+
+
+class RefusedIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, aiohttp.ClientResponseError) and error.status == 429 else None
+
+
+class UnreadableIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, ValueError) else None
+
+
+class NullIsEmpty(Scores):
     async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
-        return await super().send(code, stdin) or {"stdout": ""}
+        result = await super().send(code, stdin)
+        return result and {**result, "stdout": result["stdout"] or ""}
 
 
-class AllOrNothing(Scores):
-    async def call(self, ask: TrialAsk) -> Told:
-        told = await super().call(ask)
-        return Told(reward=float(told.reward == 1.0))
+class NothingFailed(Scores):
+    """An outage rewards everything."""
+
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told(fields={"lost": passed.count(None)}, reward=float(False not in passed))
+
+
+class LostIsNotTold(Scores):
+    def score(self, passed: list[bool | None]) -> Told:
+        back = [one for one in passed if one is not None]
+        return Told(reward=sum(back) / len(back) if back else None)
+
+
+class TellsOnlyThatAllWereLost(TellsWhatWasLost):
+    def score(self, passed: list[bool | None]) -> Told:
+        told = super().score(passed)
+        fields = {"lost": 0, "back": 4 - passed.count(None)}
+        return told if told.reward is None else Told(fields=fields, reward=told.reward)
+
+
+class ExitCodeIgnored(Scores):
+    async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
+        result = await super().send(code, stdin)
+        return result and {**result, "return_code": 0}
+
+
+class FoundInTheOutput(Scores):
+    async def passes(self, code: str, given: str, wanted: str) -> bool | None:
+        result = await self.send(code, given)
+        return wanted in result["stdout"] and result["return_code"] == 0
+
+
+class LooksAtTheFirstTest(Scores):
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=float(passed[0] or 0))
 
 
 class ScoresAnything(Scores):
-    async def call(self, ask: TrialAsk) -> Told:
-        await super().call(ask)
-        return Told(reward=1.0)
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=1.0)
 
 
 class Upside(Scores):
-    async def call(self, ask: TrialAsk) -> Told:
-        told = await super().call(ask)
-        return Told(reward=1.0 - (told.reward or 0.0))
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=passed.count(False) / 4)
+
+
+class InputStripped(Scores):
+    async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
+        return await super().send(code, (stdin or "").strip())
+
+
+class ComesBackAtOnce(Scores):
+    async def passes(self, code: str, given: str, wanted: str) -> bool | None:
+        first = await super().passes(code, given, wanted)
+        return await super().passes(code, given, wanted) if first is None else first
+
+
+LOST = "lost_tests_not_failed"
 
 
 @pytest.mark.parametrize(
     ("client", "found"),
     [
-        (Scores, set()),
-        (AllOrNothing, set()),
-        (LostIsFailed, {("lost_tests_not_failed", "lost")}),
-        (ScoresAnything, {("lost_tests_not_failed", "flat")}),
-        (Upside, {("lost_tests_not_failed", "falls")}),
+        *((right, set()) for right in (Scores, AllOrNothing, StopsAtTheFirstFailure, TellsWhatWasLost)),
+        (LostIsFailed, {(LOST, "lost")}),
+        (ATimeoutIsFailed, {(LOST, "lost")}),
+        (AResetIsFailed, {(LOST, "lost")}),
+        (AnErrorOfTheGatewayIsFailed, {(LOST, "lost")}),
+        (RefusedIsFailed, {(LOST, "lost")}),
+        (UnreadableIsFailed, {(LOST, "lost")}),
+        (NullIsEmpty, {(LOST, "lost")}),
+        (NothingFailed, {(LOST, "all_lost")}),
+        (LostIsNotTold, {(LOST, "hidden")}),
+        (TellsOnlyThatAllWereLost, {(LOST, "miscounted")}),
+        (ExitCodeIgnored, {(LOST, "unearned")}),
+        (FoundInTheOutput, {(LOST, "unearned")}),
+        (LooksAtTheFirstTest, {(LOST, "unearned")}),
+        (ScoresAnything, {(LOST, "flat")}),
+        (Upside, {(LOST, "falls")}),
+        (InputStripped, {("sent_as_asked", "field"), (LOST, "flat")}),
+        (ComesBackAtOnce, {("retry_after_respected", "early")}),
     ],
 )
 def test_reward_functions(client: type[Scores], found: set[tuple[str, str]]) -> None:
