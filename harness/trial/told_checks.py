@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from sfusion.harness.lab.facts.read import exits, integers
@@ -238,12 +238,10 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
         usual: dict[str, tuple[float | None, str]] = {}
         if name == "reward" and "reward" not in facts.takes:
             continue
-        for call in played_ends(facts):
-            if call.told is None or not call.planned.ask.last or call.planned.ask.tests or call.told.raised:
+        for call, told in _scored(facts):
+            if call.planned.ask.tests or told.raised or (name == "step_reward" and name not in told.fields):
                 continue
-            if name == "step_reward" and name not in call.told.fields:
-                continue
-            reward = _number(call.told.reward if name == "reward" else call.told.fields[name])
+            reward = _number(told.reward if name == "reward" else told.fields[name])
             if call.failed:
                 yield unless(reward is None, "scored", call=call.name, end=call.end, reward=reward)
                 continue
@@ -266,6 +264,19 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
                 yield Wrong("whatever", {"end": kind, "reward": reward})
             elif kind not in ("right", "wrong") and reward is not None and reward >= usual["right"][0]:
                 yield Wrong("unearned", {"call": first, "end": kind, "reward": reward})
+
+
+def _scored(facts: TrialFacts) -> Iterator[tuple[CallFacts, Told]]:
+    """Yield the last call of each trajectory with what was told when it was scored, at once or later."""
+    for call in played_ends(facts):
+        if call.told is not None and call.planned.ask.last:
+            yield call, call.told
+    executed: dict[str, CallFacts] = {}
+    for call in facts.of("instances"):
+        if call.planned.ask.executes:
+            executed[call.planned.ask.instance] = call
+        elif call.told is not None and call.planned.end != "any":
+            yield executed[call.planned.ask.instance], call.told
 
 
 def _kind(call: CallFacts) -> str | None:

@@ -144,7 +144,9 @@ class WallStage:
         part.printed += getattr(client, "printed", "")
 
     def _leave_behind(self, part: PlayedScene, patience: float) -> None:
-        """Let calls that were left behind count as never ended if their only attempt hangs; forget the others.
+        """Let calls that were left behind count as never ended if their only attempt hangs, or if there was none.
+
+        The others are forgotten.
 
         Of another process none counts: it keeps its own time, and may have been about to give up.
         """
@@ -155,7 +157,10 @@ class WallStage:
             mark = mark_of(call.ask.code)
             attempts = [sent for sent in part.requests if sent.mark == mark]
             once = len({sent.test for sent in attempts}) == len(attempts)
-            if not self._child and had_its_time and once and any("hang" in sent.faults for sent in attempts):
+            stuck = once and any("hang" in sent.faults for sent in attempts)
+            if not attempts and not part.scene.events:  # it waits for a permit that nobody holds
+                stuck = all(sent.ended is not None and sent.ended < call.asked_at for sent in part.requests)
+            if not self._child and had_its_time and stuck:
                 part.scene = replace(part.scene, horizon=patience)
                 continue
             part.calls.remove(call)

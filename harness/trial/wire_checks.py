@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from sfusion.harness.lab.facts.sent import field_differences, header_differences
 from sfusion.harness.trial.calls import FAIR, CallFacts, TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
+from sfusion.harness.trial.record import SentRequest
 
 _MOMENT = 0.05
 """Seconds for which a permit may lie idle, beside the tolerance of the stage."""
@@ -118,6 +119,9 @@ def ends_in_time(facts: TrialFacts) -> Findings:
     for call in facts:
         played, scene = call.played, call.scene
         if played.ended_at is None:
+            last = call.requests[-1] if call.requests else None
+            if last is not None and (last.ended or 0.0) + (last.retry_after or 0.0) > scene.ended:
+                continue  # it waits as long as it was asked to
             yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at})
             continue
         deadline = scene.settings.deadline if "deadline" in facts.takes else None
@@ -183,6 +187,13 @@ def limit_kept(facts: TrialFacts) -> Findings:
             yield unless(kept, "over", scene=name, limit=limit, flying=flying, at=start - scene.began)
 
 
+def _left_alone(at: float, requests: list[SentRequest], tolerance: float) -> bool:
+    """Was a failure the last thing that happened: has no call been sent since, so that the sandbox gets a rest?"""
+    failed = [one for one in requests if one.faults or one.status != 200]
+    ends = [one.ended for one in failed if one.ended is not None and one.ended <= at]
+    return bool(ends) and not any(max(ends) + tolerance < one.at <= at for one in requests)
+
+
 @check(
     needs=("rate_limit",),
     idle="{call} waited {waited:.2f} s of scene {scene} although only {flying} of {limit} requests were in flight",
@@ -197,6 +208,7 @@ def limit_used(facts: TrialFacts) -> Findings:
             continue
         intervals = _intervals(calls)
         steps = list(_steps([*intervals, *((call.played.asked_at, call.played.asked_at, "") for call in calls)]))
+        steps = [step for step in steps if not _left_alone(step[0], scene.requests, facts.tolerance)]
         for call in calls:
             if not call.requests or call.planned.end == "not_run" or call.played.cancelled:
                 continue
@@ -235,7 +247,7 @@ def sent_in_order(facts: TrialFacts) -> Findings:
 @check(
     "kind",
     needs=("urls", "concurrent"),
-    unused="sandbox {number} of 2 never received a request",
+    unused="sandbox {number} of 2 received no request while both were up",
     outage="{call}: failed while one of two sandboxes was down, {after:.0f} s after it went",
     not_recovered="sandbox 1 received no request after it had come back, for {seconds:.0f} s",
     unseen="the scene `sandboxes` was not played",
@@ -248,8 +260,9 @@ def sandboxes_used(facts: TrialFacts) -> Findings:
     scene = facts.record.scenes["sandboxes"]
     crash, restart = (scene.began + event.at for event in scene.scene.events)
     requests = [one for call in calls for one in call.requests]
+    both_up = [one for one in requests if not crash <= one.at < restart]
     for number in range(2):
-        yield unless(any(one.sandbox == number for one in requests), "unused", number=number + 1)
+        yield unless(any(one.sandbox == number for one in both_up), "unused", number=number + 1)
     if any(one.sandbox == 0 and one.at < crash for one in requests):
         back = any(one.sandbox == 0 and one.at >= restart for one in requests)
         yield unless(back, "not_recovered", seconds=scene.ended - restart)
