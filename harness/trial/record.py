@@ -26,6 +26,8 @@ class SentRequest:
     headers: Mapping[str, str]
     """With names in lower case."""
     body: bytes
+    test: str = ""
+    """The number of the test, of a reward function's call."""
     in_flight: int = 1
     """Requests at this sandbox when it arrived, this one included."""
     execution: int | None = None

@@ -6,12 +6,13 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from sfusion.harness.lab.facts.read import durations, exits, integers
 from sfusion.harness.trial.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
+from sfusion.harness.trial.client import Told
 from sfusion_tools.outcome import OUTCOMES
 
 _READ = {
@@ -284,9 +285,10 @@ def outcome_stated(facts: TrialFacts) -> Findings:
                 apart = known != group and "compiler_timeout" not in (known, group)
                 yield unless(not apart, "same", **about, other=known)
     for call in played_ends(facts):
-        if call.told and isinstance(told_flag := call.told.fields.get("infrastructure"), bool):
-            about = {"call": call.name, "end": call.end, "field": "infrastructure", "told": str(told_flag)}
-            yield unless(told_flag == call.failed, "infrastructure", **about)
+        flag = None if call.told is None or call.planned.ask.tests else call.told.fields.get("infrastructure")
+        if isinstance(flag, bool):
+            about = {"call": call.name, "end": call.end, "field": "infrastructure", "told": str(flag)}
+            yield unless(flag == call.failed, "infrastructure", **about)
 
 
 @check(
@@ -330,12 +332,10 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
         usual: dict[str, tuple[float | None, str]] = {}
         if name == "reward" and "reward" not in facts.takes:
             continue
-        for call in played_ends(facts):
-            if call.told is None or not call.planned.ask.last or call.planned.ask.tests or call.told.raised:
+        for call, told in _scored(facts):
+            if call.planned.ask.tests or told.raised or (name == "step_reward" and name not in told.fields):
                 continue
-            if name == "step_reward" and name not in call.told.fields:
-                continue
-            reward = _number(call.told.reward if name == "reward" else call.told.fields[name])
+            reward = _number(told.reward if name == "reward" else told.fields[name])
             if call.failed:
                 yield unless(reward is None, "scored", call=call.name, end=call.end, reward=reward)
                 continue
@@ -358,6 +358,19 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
                 yield Wrong("whatever", {"end": kind, "reward": reward})
             elif kind not in ("right", "wrong") and reward is not None and reward >= usual["right"][0]:
                 yield Wrong("unearned", {"call": first, "end": kind, "reward": reward})
+
+
+def _scored(facts: TrialFacts) -> Iterator[tuple[CallFacts, Told]]:
+    """Yield the last call of each trajectory with what was told when it was scored, at once or later."""
+    for call in played_ends(facts):
+        if call.told is not None and call.planned.ask.last:
+            yield call, call.told
+    executed: dict[str, CallFacts] = {}
+    for call in facts.of("instances"):
+        if call.planned.ask.executes:
+            executed[call.planned.ask.instance] = call
+        elif call.told is not None and call.planned.end != "any":
+            yield executed[call.planned.ask.instance], call.told
 
 
 def _kind(call: CallFacts) -> str | None:
@@ -411,29 +424,62 @@ def metrics_true(facts: TrialFacts) -> Findings:
     varies="{call}: the score is {score}, of another solution that passes as many tests it was {usual}",
     flat="the score of a solution that passes all tests is {score}, of one that passes none {other}",
     falls="{call}: a solution that passes more tests has a lower score: {score} after {usual}",
+    unearned="{call}: {failed} of 4 tests failed, and the score {score} is that of all passed; elsewhere it is {usual}",
     lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
+    all_lost="{call}: all tests were lost, and the score {score} is that of all passed",
+    hidden="{call}: {lost} of 4 tests were lost, and nothing tells the result from that of all passed",
+    miscounted="{call}: {lost} of 4 tests were lost, and {field} says {told}",
     unseen="no solution was scored; the scene `tests` plays some",
 )
 def lost_tests_not_failed(facts: TrialFacts) -> Findings:
     """Tests that the sandbox lost do not count as failed."""
-    scores: dict[int, float | None] = {}
-    for call in facts.of("tests"):
-        if call.told is None:
-            continue
-        passed, lost = map(int, call.planned.end.split()[1:])
-        score = _number(call.told.reward)
+    calls = [
+        (call, call.told, call.lost, re.sub(r"\d", "+", call.planned.end.split()[1]))
+        for call in facts.of("tests")
+        if call.told is not None and not call.starved
+    ]
+    scores: dict[str, float | None] = {}
+    whole: Told | None = None
+    for call, told, lost, solution in calls:
         if not lost:
-            usual = scores.setdefault(passed, score)
+            score = _number(told.reward)
+            usual = scores.setdefault(solution, score)
             yield unless(usual == score, "varies", call=call.name, score=score, usual=usual)
-    for call in facts.of("tests"):
-        passed, lost = map(int, call.planned.end.split()[1:])
-        if lost and call.told is not None:
-            score, failed = _number(call.told.reward), scores.get(min(passed, 4 - lost))
-            same = score is not None and score == failed
-            yield unless(not same, "lost", call=call.name, lost=lost, score=score)
-    ordered = [(passed, score) for passed, score in sorted(scores.items()) if score is not None]
-    for (_, lower), (passed, higher) in itertools.pairwise(ordered):
+            whole = whole or (told if solution == _ALL else None)
+    best, alike = scores.get(_ALL), defaultdict[int, list[float | None]](list)
+    for solution, score in scores.items():
+        alike[solution.count("+")].append(score)
+    for call, told, lost, solution in calls:
+        score = _number(told.reward)
+        about = {"call": call.name, "lost": lost, "score": score}
+        others = [one for one in alike[solution.count("+")] if one != best]
+        if not lost and score is not None and score == best and others:
+            yield Wrong("unearned", {**about, "failed": 4 - solution.count("+"), "usual": others[0]})
+        elif lost and score is not None and score in alike[4 - lost]:
+            yield Wrong("lost", about)
+        elif lost and score is not None and score == best and lost == 4:
+            yield Wrong("all_lost", about)
+        elif lost and whole is not None and (told.reward, told.text, told.fields) == (best, whole.text, whole.fields):
+            yield Wrong("hidden", about)
+        else:
+            yield None
+    yield from _miscounted([(call, told.fields, lost) for call, told, lost, _ in calls if not told.raised])
+    ordered = [(one, score) for one in ("----", "++--", "+++-", _ALL) if (score := scores.get(one)) is not None]
+    for (_, lower), (solution, higher) in itertools.pairwise(ordered):
         if higher < lower:
-            yield Wrong("falls", {"call": f"{passed} of 4", "score": higher, "usual": lower})
-    if 4 in scores and scores[4] == scores.get(0):
-        yield Wrong("flat", {"score": scores[4], "other": scores[0]})
+            yield Wrong("falls", {"call": f"{solution.count('+')} of 4", "score": higher, "usual": lower})
+    if _ALL in scores and best == scores.get("----"):
+        yield Wrong("flat", {"score": best, "other": best})
+
+
+_ALL = "++++"
+
+
+def _miscounted(calls: list[tuple[CallFacts, Mapping[str, Any], int]]) -> Findings:
+    """Judge fields that count lost tests: 0 where none was lost, and 4 where all were."""
+    for name in dict.fromkeys(name for _, fields, _ in calls for name in fields):
+        sure = {(fields.get(name), lost) for _, fields, lost in calls if lost in (0, 4)}
+        if sure == {(0, 0), (4, 4)}:
+            for call, fields, lost in calls:
+                right = fields.get(name) == lost
+                yield unless(right, "miscounted", call=call.name, lost=lost, field=name, told=fields.get(name))

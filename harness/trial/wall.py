@@ -19,7 +19,7 @@ from typing import Any, Self
 from sfusion.fakes.sandbox.program import mark_of
 from sfusion.harness.lab.worlds.fast_clock import fast_clock
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
-from sfusion.harness.trial.plan import Scene, TrialPlan
+from sfusion.harness.trial.plan import TEST, Scene, TrialPlan
 from sfusion.harness.trial.playing import captured, jumping, play_scene
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.sandbox import TrialSandbox
@@ -144,7 +144,9 @@ class WallStage:
         part.printed += getattr(client, "printed", "")
 
     def _leave_behind(self, part: PlayedScene, patience: float) -> None:
-        """Let calls that were left behind count as never ended if nothing that they do can end; forget the others.
+        """Let calls that were left behind count as never ended if their only attempt hangs, or if there was none.
+
+        The others are forgotten.
 
         Of another process none counts: it keeps its own time, and may have been about to give up.
         """
@@ -154,8 +156,11 @@ class WallStage:
             call.ended_at = None
             mark = mark_of(call.ask.code)
             attempts = [sent for sent in part.requests if sent.mark == mark]
-            hangs = len(attempts) == 1 and "hang" in attempts[0].faults
-            if not self._child and had_its_time and (hangs or (not attempts and _idle_since(part, call.asked_at))):
+            once = len({sent.test for sent in attempts}) == len(attempts)
+            stuck = once and any("hang" in sent.faults for sent in attempts)
+            if not attempts and not part.scene.events:  # it waits for a permit that nobody holds
+                stuck = _idle_since(part, call.asked_at)
+            if not self._child and had_its_time and stuck:
                 part.scene = replace(part.scene, horizon=patience)
                 continue
             part.calls.remove(call)
@@ -275,7 +280,7 @@ class _Impatient:
 
 def _slow_last(scene: Scene, scale: float) -> Scene:
     """Let calls that may take for ever begin at once, beside the others, so that their times do not add up."""
-    slow = {rule.get("call") for rule in scene.faults if _is_slow(rule.get("what"), scale)}
+    slow = {rule.get("call", "").partition(TEST)[0] for rule in scene.faults if _is_slow(rule.get("what"), scale)}
     calls = [one for one in scene.calls if one.ask.call not in slow]
     last = [replace(one, in_turn=False) for one in scene.calls if one.ask.call in slow]
     return replace(scene, calls=(*calls, *last))

@@ -50,6 +50,9 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
                 found, expected = _apart(one.found, one.expected)
                 values = {"found": found, "expected": expected}
                 yield Wrong("field" if sent else "not_sent", {**about, "field": one.field, **values})
+            if call.planned.ask.tests and not request.test:
+                values = {"found": shown(request.fields.get("stdin")), "expected": "the input of one of its tests"}
+                yield Wrong("field", {**about, "field": "stdin", **values})
             if request.complaint:
                 said = {"status": request.status, "complaint": shown(request.complaint, 160)}
                 yield Wrong("rejected", {**about, "field": "", **said})
@@ -151,6 +154,9 @@ def ends_in_time(facts: TrialFacts) -> Findings:
     for call in facts:
         played, scene = call.played, call.scene
         if played.ended_at is None:
+            last = call.requests[-1] if call.requests else None
+            if last is not None and (last.ended or 0.0) + (last.retry_after or 0.0) > scene.ended:
+                continue  # it waits as long as it was asked to
             why = "" if call.requests else ", and had sent nothing"
             yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at, "why": why})
             continue
@@ -172,7 +178,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
 def retry_after_respected(facts: TrialFacts) -> Findings:
     """After a 429 or 503 with Retry-After, in seconds or as a date, the client waits that long."""
     for call in facts:
-        for one, following in itertools.pairwise(call.requests):
+        for one, following in itertools.chain.from_iterable(map(itertools.pairwise, call.attempts)):
             if one.retry_after is not None and one.ended is not None and not _late(facts, call, following):
                 early = one.ended + one.retry_after - following.at
                 about = {"call": call.name, "early": early, "status": one.status, "asked": one.retry_after}
@@ -187,11 +193,11 @@ def _intervals(calls: list[CallFacts]) -> list[tuple[float, float, str]]:
     """Return when each request was under way, as its client sees it: not after the call, nor into the next attempt."""
     found = []
     for call in calls:
-        for number, one in enumerate(call.requests):
-            ends = [end for end in (one.ended, call.played.ended_at) if end is not None]
-            if number + 1 < len(call.requests) and not call.planned.ask.tests:
-                ends.append(call.requests[number + 1].at)
-            found.append((one.at, min(ends, default=one.at), call.name))
+        for sent in call.attempts:
+            for number, one in enumerate(sent):
+                ends = [end for end in (one.ended, call.played.ended_at) if end is not None]
+                ends += [following.at for following in sent[number + 1 : number + 2]]
+                found.append((one.at, min(ends, default=one.at), call.name))
     return found
 
 
@@ -217,6 +223,13 @@ def limit_kept(facts: TrialFacts) -> Findings:
             yield unless(kept, "over", scene=name, limit=limit, flying=flying, at=start - scene.began)
 
 
+def _left_alone(at: float, requests: list[SentRequest], tolerance: float) -> bool:
+    """Was a failure the last thing that happened: has no call been sent since, so that the sandbox gets a rest?"""
+    failed = [one for one in requests if one.faults or one.status != 200]
+    ends = [one.ended for one in failed if one.ended is not None and one.ended <= at]
+    return bool(ends) and not any(max(ends) + tolerance < one.at <= at for one in requests)
+
+
 @check(
     needs=("rate_limit",),
     idle="{call} waited {waited:.2f} s of scene {scene} although only {flying} of {limit} requests were in flight",
@@ -231,6 +244,7 @@ def limit_used(facts: TrialFacts) -> Findings:
             continue
         intervals = _intervals(calls)
         steps = list(_steps([*intervals, *((call.played.asked_at, call.played.asked_at, "") for call in calls)]))
+        steps = [step for step in steps if not _left_alone(step[0], scene.requests, facts.tolerance)]
         for call in calls:
             if not call.requests or call.planned.end == "not_run" or call.played.cancelled:
                 continue
@@ -269,7 +283,7 @@ def sent_in_order(facts: TrialFacts) -> Findings:
 @check(
     "kind",
     needs=("urls", "concurrent"),
-    unused="sandbox {number} of 2 never received a request",
+    unused="sandbox {number} of 2 received no request while both were up",
     outage="{call}: failed while one of two sandboxes was down, {after:.0f} s after it went",
     not_recovered="sandbox 1 received no request after it had come back, for {seconds:.0f} s",
     unseen="the scene `sandboxes` was not played",
@@ -282,8 +296,9 @@ def sandboxes_used(facts: TrialFacts) -> Findings:
     scene = facts.record.scenes["sandboxes"]
     crash, restart = (scene.began + event.at for event in scene.scene.events)
     requests = [one for call in calls for one in call.requests]
+    both_up = [one for one in requests if not crash <= one.at < restart]
     for number in range(2):
-        yield unless(any(one.sandbox == number for one in requests), "unused", number=number + 1)
+        yield unless(any(one.sandbox == number for one in both_up), "unused", number=number + 1)
     if any(one.sandbox == 0 and one.at < crash for one in requests):
         back = any(one.sandbox == 0 and one.at >= restart for one in requests)
         yield unless(back, "not_recovered", seconds=scene.ended - restart)

@@ -114,12 +114,12 @@ class FunctionClient:
         takes = {role for role in (*WIRE, *_CONFIGURED) if role in roles} | {"concurrent"}
         if "request" in roles:
             takes |= request_takes(roles["request"])
-        if self.is_reward:
-            return frozenset(takes - {"stdin", "files"} | {"tests", "reward", "raises"})
         if "timeout" in takes:
             takes.add("default_timeout")
             if "timeout" not in self.parameters.roles and "request" not in roles:
                 takes.discard("timeout")
+        if self.is_reward:
+            return frozenset(takes - {"stdin", "files"} | {"tests", "reward", "raises"})
         return frozenset(takes | {"code", "text", "raises"} | ({"cancel"} if self.is_async else set()))
 
     def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
@@ -150,7 +150,8 @@ class FunctionClient:
         args, kwargs = self.parameters.bind(
             call_values(ask, self._settings, self.parameters, self.route, self._made_with, other_form=self.other_form)
         )
-        given = copy.deepcopy({name: one for name, one in kwargs.items() if isinstance(one, dict | list)})
+        modifiable = [one for one in (*args, *kwargs.values()) if isinstance(one, dict | list)]
+        given = copy.deepcopy(modifiable)
         try:
             if self.is_async:
                 result = function(*args, **kwargs)
@@ -158,14 +159,12 @@ class FunctionClient:
                 result = await _in_thread(lambda: function(*args, **kwargs))
             if inspect.isawaitable(result):
                 result = await result
+            told = told_of(result)
         except Exception as error:
             told = raised(error)
-        else:
-            told = told_of(result)
-        changed = [
-            f"{name} {one!r:.200} became {kwargs[name]!r:.200}" for name, one in given.items() if one != kwargs[name]
-        ]
-        return replace(told, altered=", ".join(changed))
+        pairs = zip(given, modifiable, strict=True)
+        changed = [f"{before!r:.200} became {one!r:.200}" for before, one in pairs if before != one]
+        return replace(told, altered=changed[0]) if changed else told
 
     async def end(self) -> None:
         self._surroundings.restore()
