@@ -29,7 +29,7 @@ SPEED = 10.0
 """How many seconds of a plan pass in one of ours, where the clock of the client can be made faster."""
 CHILD_SCALE = 0.1
 """By how much the plan for another process is shortened."""
-LONGEST = 40.0
+LONGEST = 46.0
 """Real seconds after which no further scene begins."""
 _JITTER = 0.05
 """Real seconds by which what happens in threads and processes may be late, even if the machine is idle."""
@@ -289,7 +289,7 @@ def _slow_last(scene: Scene, scale: float) -> Scene:
 def _is_slow(what: Any, scale: float) -> bool:
     if not isinstance(what, dict):
         return bool(what == "hang")
-    return "drip" in what or what.get("retry_after", 0.0) > _LONGEST_GAP * scale
+    return bool(what.get("drip", {}).get("bytes") == 1 or what.get("retry_after", 0.0) >= _LONGEST_GAP * scale)
 
 
 def _closer(scene: Scene, longest: float) -> Scene:
