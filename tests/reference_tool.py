@@ -134,7 +134,8 @@ class GoodTool:
         else:
             result, remark = await self.run(request), request.remark
         met = self.last.get(instance_id)
-        if met is None or met.outcome in (*PROGRAMS, "bad_arguments"):  # an outage is not made up for later
+        lost = met is not None and met.outcome not in (*PROGRAMS, "bad_arguments")  # not made up for later
+        if instance_id in self.last and not lost:
             self.last[instance_id] = result
         self.state_for_the_trainer(result, kwargs.get("agent_data"))
         return PeerResponse(self.text(result) + remark), self.step_reward(result), self.metrics(result)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from sfusion.fakes.sandbox.executors.scripted import COMPILED
+from sfusion.harness.lab.facts.canary import tokens_in
 from sfusion.harness.lab.facts.read import TextReading, normal_wording, optional_streams, read_text
 from sfusion.harness.lab.facts.sent import WIRE_DEFAULTS
 from sfusion.harness.lab.facts.truth import ProgramTruth
@@ -78,6 +79,24 @@ class CallFacts:
         return printed and self.reading is not None and not self.reading.shown
 
     @property
+    def attempts(self) -> Iterable[list[SentRequest]]:
+        """Return its requests, those of each test of a reward function by themselves."""
+        found: dict[str, list[SentRequest]] = {}
+        for one in self.requests:
+            found.setdefault(one.test, []).append(one)
+        return found.values()
+
+    @property
+    def lost(self) -> int:
+        """Return how many of its tests the sandbox lost: an attempt failed, and no other brought a result."""
+        return sum(any(one.faults for one in sent) for sent in self._fruitless)
+
+    @property
+    def _fruitless(self) -> list[list[SentRequest]]:
+        """Return the attempts at each test of which none brought a result."""
+        return [sent for sent in self.attempts if not any(one.status == 200 and not one.faults for one in sent)]
+
+    @property
     def due(self) -> float:
         """Return after how many seconds a sandbox has the result of its program."""
         asked = {**WIRE_DEFAULTS, **request_fields(self.planned.ask, self.scene.settings)}
@@ -89,9 +108,11 @@ class CallFacts:
     @property
     def starved(self) -> bool:
         """Did it rightly give up, on a wall clock, because the sandbox answered too late or never read its request?"""
+        if self.on_wall and self.planned.ask.tests:
+            return not all(one.faults for sent in self._fruitless for one in sent)
         if not self.on_wall or self.answered is not None or self.played.ended_at is None:
             return False
-        if self.planned.ask.tests or any(one.faults or one.status not in (0, 200) for one in self.requests):
+        if any(one.faults or one.status not in (0, 200) for one in self.requests):
             return False
         began = self.requests[-2].at if len(self.requests) > 1 else self.played.asked_at
         return self.played.ended_at - began >= self.due + FAIR
@@ -134,7 +155,14 @@ class CallFacts:
         if self.told is None or self.told.raised is not None or "text" not in self.takes:
             return None
         truth = self.truth or ProgramTruth()
-        return read_text(self.told.text, truth, optional=optional_streams(truth))
+        return read_text(self._without_the_sandbox(self.told.text), truth, optional=optional_streams(truth))
+
+    def _without_the_sandbox(self, text: str) -> str:
+        """Return a text without what the sandbox itself wrote in a failure, which may be told as its words."""
+        for rule in self.scene.scene.faults:
+            for word in tokens_in(str(rule["what"])) if rule.get("call") == self.mark else ():
+                text = text.replace(word, "")
+        return text
 
     @cached_property
     def wording(self) -> str | None:
@@ -187,7 +215,10 @@ class TrialFacts:
                 if call.planned.ask.arguments is UNSET:
                     by_mark.setdefault(call.mark, []).append(call)
             for request in played.requests:
-                owners = by_mark.get(request.mark, [])
+                mark = request.mark
+                if mark not in by_mark and (named := _MARK.search(request.body.decode("utf-8", "replace"))):
+                    mark = named[1]  # the sandbox could not read it
+                owners = by_mark.get(mark, [])
                 earlier = [one for one in owners if one.played.asked_at <= request.at]
                 if owners:
                     (earlier or owners)[-1 if earlier else 0].requests.append(request)

@@ -102,5 +102,6 @@ def shown(value: Any, most: int = 80) -> str:
 def played_ends(facts: TrialFacts) -> Iterator[CallFacts]:
     """Yield the calls that were made in earnest: not cancelled, broken off or starved, nor free to end in any way."""
     for call in facts:
-        if call.told is not None and not (call.played.cancelled or call.planned.end == "any" or call.starved):
+        free = call.played.cancelled or call.planned.end == "any" or not call.planned.ask.executes
+        if call.told is not None and not free and not call.starved:
             yield call

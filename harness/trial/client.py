@@ -76,6 +76,8 @@ class TrialAsk:
     """Calls with the same name belong to one instance (a trajectory); an empty one is the call's own."""
     last: bool = True
     """The instance is asked for its reward and released after this call."""
+    executes: bool = True
+    """Otherwise nothing is executed: the instance is asked for its reward, and released, perhaps amid another call."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import TrialAsk
+
+TEST = ".test-"
+"""Between the mark of a reward function's call and the number of its test."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,19 @@ class Scene:
     def fitting(self, takes: frozenset[str]) -> Scene:
         """Return the scene with the calls that a client can make."""
         return replace(self, calls=tuple(one for one in self.calls if one.needs <= takes))
+
+    def test_of(self, call: str, stdin: Any) -> str | None:
+        """Return the mark of the test that a request of a call with this standard input is for, if it has such."""
+        return self._tests.get((call, stdin)) if isinstance(stdin, str) else None
+
+    @cached_property
+    def _tests(self) -> dict[tuple[str, str], str]:
+        return {
+            (one.ask.call, given): mark
+            for one in self.calls
+            for number, (given, _) in enumerate(one.ask.tests)
+            if (mark := f"{one.ask.call}{TEST}{number}") in self.programs
+        }
 
 
 @dataclass(frozen=True)

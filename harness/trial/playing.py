@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import io
 import logging
 import os
@@ -24,6 +25,8 @@ _GRACE = 5.0
 """Seconds that a cancelled call, and the end of a client, get before they count as stuck, on an idle machine."""
 _SETTLED = 2.0
 """Seconds after the last call in which a sandbox learns that nobody waits for its answers any more."""
+_FEW = 2
+"""Connections that any client may keep."""
 _PAUSE = 0.001
 """Seconds between a call and the next, so that also in virtual time a request is seen to be of one of them."""
 _DEEPEST = 6
@@ -62,6 +65,9 @@ async def play_scene(
         if not late:
             await asyncio.sleep(_SETTLED * settings.scale)
             played.busy = sum(sandbox.ledger.in_flight for sandbox in sandboxes)
+            if sum(sandbox.server.open_connections for sandbox in sandboxes) > _FEW:
+                gc.collect()  # sockets that only wait for the collector are not kept
+                await asyncio.sleep(_SETTLED * settings.scale)
             played.connections_left = sum(sandbox.server.open_connections for sandbox in sandboxes)
         released = {one.ask.instance or one.ask.call for one in scene.calls if one.ask.last}
         played.instances_left = tuple(sorted(_held(client.inside(), released)))

@@ -26,6 +26,8 @@ class SentRequest:
     headers: Mapping[str, str]
     """With names in lower case."""
     body: bytes
+    test: str = ""
+    """The number of the test, of a reward function's call."""
     in_flight: int = 1
     """Requests at this sandbox when it arrived, this one included."""
     execution: int | None = None
@@ -40,6 +42,8 @@ class SentRequest:
     """Seconds that the answer asked to wait."""
     dated: bool = False
     """It asked for them with a date, whose unit is a second."""
+    complaint: str = ""
+    """What the sandbox says of a request that it does not understand."""
     client_gone: bool = False
     """The client had disconnected when the fake was done with it."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Any
 
@@ -14,10 +16,10 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.scripted import COMPILED
 from sfusion.fakes.sandbox.program import mark_of
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
-from sfusion.fakes.wire import Request
+from sfusion.fakes.wire import Answer, Request
 from sfusion.fakes.wire.app import Subject
 from sfusion.harness.lab.facts.truth import ProgramTruth
-from sfusion.harness.trial.plan import Scene
+from sfusion.harness.trial.plan import TEST, Scene
 from sfusion.harness.trial.record import SentRequest
 
 NOTHING = ProgramTruth()
@@ -28,18 +30,16 @@ class CanaryExecutor:
 
     runs_code = False
 
-    def __init__(self, programs: Mapping[str, Sequence[ProgramTruth]]) -> None:
-        self._programs = programs
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
         self._executions = Counter[str]()
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
         mark = mark_of(request.code) or ""
-        key = f"{mark}|{request.stdin}" if f"{mark}|{request.stdin}" in self._programs else mark
-        truths = self._programs.get(key, (NOTHING,))
-        truth = truths[min(self._executions[key], len(truths) - 1)]
-        self._executions[key] += 1
-        if truth.ending == "lost":
-            return RunCodeAnswer("SandboxError", "the program was lost")
+        mark = self._scene.test_of(mark, request.stdin) or mark
+        truths = self._scene.programs.get(mark, (NOTHING,))
+        truth = truths[min(self._executions[mark], len(truths) - 1)]
+        self._executions[mark] += 1
         compiled = await _compile(truth, request) if request.language in COMPILED else None
         if compiled is not None and compiled.return_code != 0:
             return RunCodeAnswer("Failed", "", compiled, None)
@@ -71,12 +71,23 @@ async def _compile(truth: ProgramTruth, request: RunCode) -> CommandResult:
     return CommandResult("Finished", truth.compile_seconds, int(failed), stdout, stderr)
 
 
+def _stdin(request: Request) -> Any:
+    try:
+        return json.loads(request.body).get("stdin")
+    except (ValueError, AttributeError):
+        return None
+
+
 def _dated(what: Any) -> Any:
     """Write ``retry_at``, seconds from now, as a Retry-After with an HTTP date."""
     if not isinstance(what, Mapping) or "retry_at" not in what:
         return what
     date = formatdate(math.ceil(time.time() + what["retry_at"]), usegmt=True)
     return {**{key: value for key, value in what.items() if key != "retry_at"}, "retry_after": date}
+
+
+def _complaint(problem: Mapping[str, Any]) -> str:
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def _seconds(asked: str) -> tuple[float | None, bool]:
@@ -94,7 +105,7 @@ class TrialSandbox(FakeSandbox):
     def __init__(
         self, number: int, scene: Scene, seed: int, requests: list[SentRequest], others: list[SentRequest]
     ) -> None:
-        self._number = number
+        self._number, self._scene = number, scene
         self._requests, self._others = requests, others
         self._open: dict[tuple[str, int], SentRequest] = {}
         self._executions = Counter[str]()
@@ -104,12 +115,13 @@ class TrialSandbox(FakeSandbox):
             for rule in scene.faults
             if rule.get("sandbox", number) == number
         ]
-        super().__init__(executor=CanaryExecutor(scene.programs), faults=rules, seed=seed, journal=self._note)
+        super().__init__(executor=CanaryExecutor(scene), faults=rules, seed=seed, journal=self._note)
         visit = self.server.app.visit
 
         def watched(request: Request) -> Any:
             made = visit(request)
             made.describe = self._watching(made.describe, request)  # type: ignore[method-assign]
+            made.answer = self._listening(made.answer, request)  # type: ignore[method-assign]
             return made
 
         self.server.app.visit = watched  # type: ignore[method-assign]
@@ -119,15 +131,30 @@ class TrialSandbox(FakeSandbox):
             subject = describe()
             if subject is not None and subject.work:
                 self._pending = request  # its event `arrived` follows at once
+                if (test := self._scene.test_of(subject.call, _stdin(request))) is not None:
+                    subject = replace(subject, call=test)  # faults and attempts are those of a test
             elif subject is not None:
                 self._others.append(self._sent(self.server.now(), subject.call, request))
             return subject
 
         return watched
 
+    def _listening(self, answer: Callable[[Any], Awaitable[Answer]], request: Request) -> Any:
+        async def listened(execution: Any) -> Answer:
+            found = await answer(execution)
+            if found.status in (400, 422):
+                problems = json.loads(found.body)["detail"]
+                text = problems if isinstance(problems, str) else "; ".join(map(_complaint, problems))
+                for sent in self._requests:
+                    sent.complaint = text if sent.body is request.body else sent.complaint
+            return found
+
+        return listened
+
     def _sent(self, at: float, mark: str, request: Request) -> SentRequest:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return SentRequest(at, mark, self._number, request.method, request.path, headers, request.body)
+        mark, _, test = mark.partition(TEST)
+        return SentRequest(at, mark, self._number, request.method, request.path, headers, request.body, test)
 
     def _note(self, event: dict[str, Any]) -> None:
         if "call" not in event:

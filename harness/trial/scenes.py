@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from sfusion.harness.lab.facts.canary import long_text, token
 from sfusion.harness.lab.facts.read import SHORTEST_CUT, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import TrialAsk
-from sfusion.harness.trial.plan import SandboxEvent, Scene, TrialCall, TrialPlan
+from sfusion.harness.trial.plan import TEST, SandboxEvent, Scene, TrialCall, TrialPlan
 from sfusion.harness.trial.record import Record
 
 DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 3
@@ -73,8 +74,9 @@ class _Scene:
     def rich(self, name: str) -> str:
         """Return several lines of which every blank matters, the last without its end."""
         a, b, c = (self.word(name, part) for part in "abc")
-        rule, misleading = "- · " * 16, "Warning: SandboxError TimeLimitExceeded C:\\new\\x41 &lt;"
-        return f"  {a}\n\n    é e\u0301 漢字 🙂 {b}  \n{rule}\n{rule}\n{misleading} -17 0.123456789 1e-9\n\tend {c}"
+        rule, misleading = "- · " * 16, "[INFO] SandboxError TimeLimitExceeded C:\\new\\x41 &lt;"
+        letters = "é e\u0301 漢字\u2028🙂"
+        return f"  {a}\n\n    {letters} {b}  \n{rule}\n{rule}\n{misleading} -17 0.123456789 1e-9\n\tend {c}"
 
     def add(
         self,
@@ -128,6 +130,13 @@ def code_of(mark: str, language: str = "python") -> str:
     )
 
 
+def _contradictory(code: int | None, printed: str) -> dict[str, Any]:
+    """Return an answer that says of a program that it succeeded, and also that it did not."""
+    ran = {"status": "Finished", "execution_time": 0.1, "return_code": code, "stdout": f"{printed}\n", "stderr": ""}
+    answer = {"status": "Success", "message": "", "compile_result": None, "run_result": ran}
+    return {**answer, "executor_pod_name": None, "files": {}}
+
+
 class _Maker:
     def __init__(self, seed: int, scale: float) -> None:
         self.seed, self.scale = seed, scale
@@ -137,6 +146,10 @@ class _Maker:
 
     def seconds(self, value: float) -> float:
         return value * self.scale
+
+    def whole(self, value: float) -> float:
+        """Return seconds for a Retry-After, which has no fractions."""
+        return float(math.ceil(value * self.scale))
 
     def programs(self) -> Scene:
         """Every way in which a program can end, with everything that a request can carry."""
@@ -167,6 +180,8 @@ class _Maker:
         s.add("ok", s.out(), stdin=f"é {s.word('in')}\n\n two\n")
         s.add("ok", s.out(), files={"a.txt": "é\n".encode(), "b.bin": bytes(range(256))})
         s.add("ok", ProgramTruth(f"{s.word('out')}\n", seconds=self.seconds(2.0)), timeout=5.5)
+        s.add("ok", s.out(45.0), timeout=60.0)
+        s.add("ok", ProgramTruth(s.rich("out")), what={"drip": {"bytes": 17, "every": self.seconds(0.03)}})
         s.add("ok", s.out(), language="go")
         s.add("wrong", s.out(), truth=s.word("another"))
         s.add("wrong", s.out(), truth=s.word("another"))
@@ -184,7 +199,7 @@ class _Maker:
         for _ in range(2):
             s.add("ok", s.out())
         s.add("ok", s.out(), stdin=f"  {s.word('in')}\n last")
-        fenced = code_of(f"programs-{len(s.calls)}") + 'text = """\n```python\nprint(1)\n```\n"""\n'
+        fenced = code_of(f"programs-{len(s.calls)}") + 'text = """\n```python\nprint(1)\r\n```\n"""\n# `end`'
         s.add("ok", s.out(), code=fenced, needs=("code",))
         s.add("any", s.out(), language="R")  # a client may refuse it, but "r" is another word
         return s.scene()
@@ -212,14 +227,16 @@ class _Maker:
         def again() -> tuple[ProgramTruth, ProgramTruth]:
             return s.out(), ProgramTruth(f"{s.word('again')}\n")
 
-        for _ in range(2):
-            s.add("not_run", s.out(), what={"status": 503})
-            s.add("may_have_run", s.out(), what={"status": 504}, phase="after")
-            s.add("throttled", s.out(), what={"status": 429})
+        for plain in (True, False):
+            # The second time the sandbox writes a word of its own, which is not to be taken for output.
+            said = [{} if plain else {"body": s.word("said", number)} for number in range(4)]
+            s.add("not_run", s.out(), what={"status": 503, **said[0]})
+            s.add("may_have_run", s.out(), what={"status": 504, **said[1]}, phase="after")
+            s.add("throttled", s.out(), what={"status": 429, **said[2]})
             s.add("may_have_run", s.out(), what="reset", phase="after")
-            s.add("sandbox_failed", s.out(), what="sandbox_error")
+            s.add("sandbox_failed", s.out(), what="sandbox_error" if plain else {"sandbox_error": s.word("said")})
             s.add("may_have_run", s.out(), what={"truncate": 0.5})
-        s.add("sandbox_failed", s.out(), what={"status": 500})
+            s.add("sandbox_failed", s.out(), what={"status": 500, **said[3]})
         s.add("sandbox_failed", s.out(), what={"malformed": "json"})
         s.add("sandbox_failed", s.out(), what={"status": 200, "body": "<html>busy</html>"})
         s.add("sandbox_failed", s.out(), what={"status": 404})
@@ -227,18 +244,22 @@ class _Maker:
         s.add("may_have_run", s.out(), what={"status": 502}, phase="after")
         s.add("may_have_run", s.out(), what="close", phase="after")
         s.add("may_have_run", s.out(), what="hang", phase="after")
-        s.add("throttled", s.out(), what={"status": 429, "retry_after": seconds(2.0)})
-        s.add("either", *again(), what={"status": 429, "retry_after": seconds(5.0)}, first_attempts=1)
-        s.add("either", *again(), what={"status": 503, "retry_after": seconds(5.0)}, first_attempts=2)
+        s.add("throttled", s.out(), what={"status": 429, "retry_after": self.whole(2.0)})
+        for asked in (5.0, 60.0):
+            s.add("either", *again(), what={"status": 429, "retry_after": self.whole(asked)}, first_attempts=1)
+        s.add("either", *again(), what={"status": 503, "retry_after": self.whole(5.0)}, first_attempts=2)
         s.add("either", *again(), what={"status": 503}, first_attempts=1)
         s.add("either", *again(), what={"status": 504}, phase="after", first_attempts=1)
         s.add("either", *again(), what="reset", phase="after", first_attempts=1)
         s.add("either", *again(), what={"truncate": 0.5}, first_attempts=1)
         s.add("either", s.out(), what={"content_type": "text/html"})
+        for code in (1, None):
+            s.add("any", s.out(), what={"status": 200, "body": _contradictory(code, s.word("said"))})
         later = 2500.0  # a client may have set the sandbox aside for a while
         s.add("ok", s.out(), what={"output": {"what": "null", "stream": "stderr"}}, at=later)
         s.add("ok_empty", ProgramTruth(), at=later)
         s.add("ok", s.out(), at=later)
+        s.add("may_have_run", s.out(), what="reset", phase="after", at=later)  # with a good answer before it
         s.add("throttled", s.out(), what={"status": 429, "headers": {"Retry-After": OVER}})
         return s.scene(horizon=seconds(4000.0))
 
@@ -269,13 +290,20 @@ class _Maker:
         return s.scene(needs=CONCURRENT | {"rate_limit"})
 
     def backing_off(self) -> Scene:
-        """While as many calls as there are permits wait for their next attempt, others may be made."""
+        """While calls wait for their next attempt, others are made; after refusals and failures every permit is there.
+
+        Not all permits are refused: a client may leave the sandbox alone, but then it leaves it alone with all calls.
+        """
         s = self.begin("backing_off")
-        refused = {"status": 429, "retry_after": self.seconds(6.0)}
-        for number in range(LIMIT + 2):
-            first = number < LIMIT
-            what: dict[str, Any] = {"what": refused, "first_attempts": 1} if first else {}
-            s.add("either" if first else "ok", s.out(1.0), at=0.1 * number, in_turn=False, **what)
+        for begin, refused in ((0.0, {"status": 429, "retry_after": self.whole(6.0)}), (8.0, {"status": 429})):
+            for number in range(LIMIT + 4):
+                first = number < LIMIT - 1
+                what: dict[str, Any] = {"what": refused, "first_attempts": 1} if first else {}
+                s.add("either" if first else "ok", s.out(1.0), at=begin + 0.1 * number, in_turn=False, **what)
+        for number in range(LIMIT):
+            s.add("may_have_run", s.out(), what="reset", phase="after", at=13.0 + 0.1 * number, in_turn=False)
+        for _ in range(2 * LIMIT + 2):
+            s.add("ok", s.out(1.0), at=15.0, in_turn=False)
         return s.scene(needs=CONCURRENT | {"rate_limit"})
 
     def together(self) -> Scene:
@@ -290,7 +318,7 @@ class _Maker:
         return s.scene(needs=CONCURRENT, shuffled=True)
 
     def instances(self) -> Scene:
-        """Two trajectories whose calls alternate, a failure among them, and one that is released in between."""
+        """Trajectories whose calls alternate, are lost at last, scored later, or released while one is in flight."""
         s = self.begin("instances")
         final = ProgramTruth(f"{s.word('final')}\n")
         s.add("ok", s.out(), instance="one", last=False, truth=final.stdout)
@@ -298,6 +326,16 @@ class _Maker:
         s.add("not_run", s.out(), instance="three", what={"status": 503})
         s.add("ok", final, instance="one", last=True)
         s.add("wrong", s.out(), instance="two", last=True, truth=s.word("another"))
+        s.add("ok", s.out(), instance="four", last=False)
+        s.add("wrong", s.out(), instance="five", last=False, truth=s.word("another"))
+        for instance in ("four", "five"):
+            s.add("ok", instance=instance, executes=False)
+        s.add("ok", s.out(), instance="six", last=False)
+        s.add("not_run", s.out(), instance="six", what={"status": 503})
+        truth = s.word("truth")
+        s.add("wrong", ProgramTruth(f"1{truth}1\n"), truth=truth)
+        s.add("any", s.out(2.0), instance="seven", last=False, at=300.0, in_turn=False)
+        s.add("any", instance="seven", executes=False, at=301.0, in_turn=False)
         return s.scene(needs=frozenset({"instances"}))
 
     def cancelled(self) -> Scene:
@@ -324,8 +362,10 @@ class _Maker:
         s.add("ok", s.out(14.0), timeout=15.0)
         for number in range(3):
             s.add("may_have_run", s.out(), what="hang", in_turn=not number)
-        s.add("not_run", s.out(), what={"status": 503, "retry_after": self.seconds(500.0)})
+        late = s.add("either", s.out(), what={"status": 503, "retry_after": self.whole(20.0)}, first_attempts=1)
+        s.faults.append({"name": f"{late} again", "call": late, "what": "hang", "phase": "after"})
         s.add("either", s.out(), what={"drip": {"bytes": 1, "every": self.seconds(1.0)}})
+        s.add("not_run", s.out(), what={"status": 503, "retry_after": self.whole(500.0)})
         return s.scene(settings={"deadline": self.seconds(30.0)}, horizon=self.seconds(1500.0))
 
     def sandboxes(self) -> Scene:
@@ -362,14 +402,34 @@ class _Maker:
         return s.scene(settings={"rate_limit": None})
 
     def tests(self) -> Scene:
-        """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the answers."""
+        """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the answers.
+
+        Each is a word of four letters: + passes, - prints another thing, ~ the right one and more, ! exits with 1
+        after the right output; at a digit a sandbox fails.
+        """
         s = self.begin("tests")
-        for passed, lost in ((4, 0), (3, 0), (2, 0), (0, 0), (4, 1), (4, 2), (4, 4), (2, 2), (4, 0), (0, 0)):
+        asked = self.whole(5.0)
+        losses: list[dict[str, Any]] = [
+            {"what": "sandbox_error"},
+            {"what": "hang", "phase": "after"},
+            {"what": "reset", "phase": "after"},
+            {"what": {"status": 502}, "phase": "after"},
+            {"what": {"malformed": "json"}},
+            {"what": {"output": {"what": "null", "stream": "stdout"}}},
+            {"what": {"status": 429}},
+            {"what": {"status": 429, "retry_after": asked}, "first_attempts": 1},
+            {"what": {"status": 503, "retry_after": asked}, "first_attempts": 2},
+        ]
+        solutions = (
+            "++++ +++- ++-- ---- +++0 ++00 0000 ++++ -+++ ++!+ +~++ ~~~~ 1+++ +2++ ++3+ +++4 5+++ +6++ ++7+ 8+++"
+        )
+        for solution in solutions.split():
             words = [(f"{s.word('in', number)}\n", f"{s.word('out', number)}\n") for number in range(4)]
-            mark = s.add(f"tests {passed} {lost}", needs=("tests",), tests=tuple(words))
-            for number, (stdin, expected) in enumerate(words):
-                wrong = f"{s.word('wrong', number)}\n"
-                wrong += f"{expected}{wrong}" * (len(s.calls) == 10)  # right and wrong together is wrong
-                truth = ProgramTruth(expected if number < passed else wrong)
-                s.programs[f"{mark}|{stdin}"] = (truth if number < 4 - lost else ProgramTruth(ending="lost"),)
+            call = s.add(f"tests {solution}", needs=("tests",), tests=tuple(words))
+            for number, (how, (_, expected)) in enumerate(zip(solution, words, strict=True)):
+                mark, wrong = f"{call}{TEST}{number}", f"{s.word('wrong', number)}\n"
+                printed = {"-": wrong, "~": f"{wrong}{expected}{wrong}"}.get(how, expected)
+                s.programs[mark] = (ProgramTruth(printed, exit=int(how == "!")),)
+                if how.isdigit():
+                    s.faults.append({"name": mark, "call": mark, **losses[int(how)]})
         return s.scene(needs=frozenset({"tests"}))

@@ -9,15 +9,17 @@ _FOR_GOOD = 2
 """Sessions, and tasks of one name, that may outlive a client, such as one that a limiter of the process keeps."""
 
 
+_MODIFIABLE = frozenset({"arguments", "files", "headers", "tests"})
+
+
 @check(
-    needs=("arguments",),
     altered="{call}: {how}",
-    unseen="no call ended",
+    unseen="no call was given what can be modified, such as arguments, headers, files or tests",
 )
 def arguments_unchanged(facts: TrialFacts) -> Findings:
     """The client does not modify its arguments."""
     for call in facts:
-        if call.told is not None:
+        if call.told is not None and facts.takes & _MODIFIABLE:
             yield unless(not call.told.altered, "altered", call=call.name, how=shown(call.told.altered, 160))
 
 
@@ -64,7 +66,7 @@ def _most_at_once(facts: TrialFacts, scene: str) -> int:
     """
     if not facts.on_wall:
         return max((one.in_flight for one in facts.record.scenes[scene].requests), default=0)
-    calls = [call.played for call in facts.of(scene)]
+    calls = [call.played for call in facts.of(scene) for _ in call.planned.ask.tests or ("",)]
     ends = [(one.ended_at if one.ended_at is not None else float("inf"), one.asked_at) for one in calls]
     return max((sum(begin <= at <= end for end, begin in ends) for _, at in ends), default=0)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from sfusion.harness.lab.facts.read import exits, integers
-from sfusion.harness.trial.calls import FAILED_ENDS, CallFacts, TrialFacts
+from sfusion.harness.lab.facts.read import durations, exits, integers
+from sfusion.harness.trial.calls import FAILED_ENDS, PROGRAM_ENDS, CallFacts, TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
+from sfusion.harness.trial.client import Told
 from sfusion_tools.outcome import OUTCOMES
 
 _READ = {
@@ -18,10 +20,12 @@ _READ = {
     "changed": "{call}: {stream} is not shown as the program wrote it; lost: {lost}",
     "cut_silently": "{call}: {missing} characters of {stream} are missing, and nothing says so",
     "cut_unnumbered": "{call}: {missing} characters of {stream} are missing, and no number says how much",
+    "cut_twice": "{call}: {missing} characters of {stream} are missing in several places, not all of which are told",
     "cut_untrue": "{call}: {missing} characters of {stream} are missing, and the text says {told}",
     "repeated": "{call}: output is shown more than once",
     "foreign": "{call}: the text holds output that this program never printed",
     "scrambled": "{call}: parts of the output are in another place",
+    "limit": "{call} were stopped after {limits} s, and each text says {told} s",
     "stderr_first": "{call}: stderr comes before stdout, and nothing says which is which",
 }
 
@@ -43,6 +47,23 @@ def read_as_happened(facts: TrialFacts) -> Findings:
             yield Wrong(one.kind, {"missing": 0, **one.details, "call": call.name, "stream": one.stream, "lost": lost})
         if not call.reading.wrong:
             yield None
+    yield from _limits_told(facts)
+
+
+def _limits_told(facts: TrialFacts) -> Findings:
+    """Find time limits that are told alike though they differ: numbers of seconds are left out of wordings."""
+    told: dict[float, dict[float, str]] = defaultdict(dict)
+    for call in played_ends(facts):
+        limit = call.requests[-1].fields.get("run_timeout") if call.requests else None
+        if call.end == "timeout" and call.reading is not None and isinstance(limit, int | float):
+            found = durations(call.reading.wording)
+            if not any(math.isclose(seconds, limit, rel_tol=0.1) for seconds in found):  # it may be what it took
+                for seconds in found:
+                    told[seconds][limit] = call.name
+    for seconds, limits in told.items():
+        if len(limits) > 1:
+            about = {"call": " and ".join(limits.values()), "limits": " and ".join(f"{limit:g}" for limit in limits)}
+            yield Wrong("limit", {**about, "stream": "", "told": f"{seconds:g}"})
 
 
 @check(
@@ -50,6 +71,7 @@ def read_as_happened(facts: TrialFacts) -> Findings:
     text="{call}: the program exited with {code}, the text says {told}",
     field="{call}: the program exited with {code}, the field says {told}",
     signal="{call} was ended by signal {code}, {other} exited with that code, and the text is the same: {told}",
+    none="{call} ({end}): there was no exit code, and the {place} says {told}",
     unseen="no result has an exit code, as a field (exit_code, return_code) or in its text",
 )
 def exit_code_told(facts: TrialFacts) -> Findings:
@@ -62,16 +84,28 @@ def exit_code_told(facts: TrialFacts) -> Findings:
         truth = call.truth
         if truth is None or call.told is None or truth.ending != "exited":
             continue
-        for name in ("exit_code", "return_code", "returncode", "exit"):
+        for name in _EXIT_FIELDS:
             told = call.told.fields.get(name)
             if isinstance(told, int) and not isinstance(told, bool):
                 right = told in exits(truth.exit)
                 yield unless(right, "field", call=call.name, code=truth.exit, told=told, place=name)
-        if truth.exit and call.reading is not None and call.reading.cut == frozenset():
+        if truth.exit and call.reading is not None and not (call.reading.cut or call.reading.wrong):
             told_numbers = integers(call.wording or "") - usual
             if told_numbers:
                 about = {"call": call.name, "code": truth.exit, "told": sorted(told_numbers), "place": "text"}
                 yield unless(told_numbers & exits(truth.exit), "text", **about)
+    before = _before_codes(facts)
+    for call in played_ends(facts):
+        stopped = call.truth is not None and call.truth.ending in ("stopped", "compiler_stopped")
+        if call.told is None or call.planned.ask.tests or not (stopped or call.end in FAILED_ENDS):
+            continue
+        about = {"call": call.name, "end": call.end}
+        fields = [name for name in _EXIT_FIELDS if call.told.fields.get(name) == 0 and not call.told.raised]
+        yield from (Wrong("none", {**about, "place": f"field {name}", "told": 0}) for name in fields)
+        for number, word in _numbers_after(call.wording or ""):
+            # Other numbers of a failure, such as a status of HTTP, may follow the same word.
+            if word in before and (stopped or call.wording in _with_code(before[word], number)):
+                yield Wrong("none", {**about, "place": "text", "told": number})
     silent = [call for call in played_ends(facts) if call.truth and not (call.truth.stdout or call.truth.stderr)]
     for one, other in itertools.permutations(silent, 2):
         assert one.truth is not None
@@ -82,13 +116,46 @@ def exit_code_told(facts: TrialFacts) -> Findings:
             yield unless(words != other.wording, "signal", **about)
 
 
+_EXIT_FIELDS = ("exit_code", "return_code", "returncode", "exit")
+_NUMBER = re.compile(r"([^\W\d]+\W*?)(-?\d+)\b")
+
+
+def _numbers_after(wording: str) -> list[tuple[int, str]]:
+    """Return the numbers of a wording, each with the word before it."""
+    return [(int(number), words) for words, number in _NUMBER.findall(wording)]
+
+
+def _before_codes(facts: TrialFacts) -> dict[str, set[tuple[str, int]]]:
+    """Return the words that a client writes before exit codes and before nothing else, each with whole wordings."""
+    found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    others = set[str]()
+    for call in played_ends(facts):
+        if call.end == "program_error" and call.truth is not None and call.wording is not None:
+            for number, words in _numbers_after(call.wording):
+                if number in exits(call.truth.exit):
+                    found[words].add((call.wording, number))
+                else:
+                    others.add(words)
+    return {words: all_ for words, all_ in found.items() if words not in others and len({n for _, n in all_}) > 1}
+
+
+def _with_code(known: set[tuple[str, int]], number: int) -> set[str]:
+    """Return wordings with another exit code."""
+    return {re.sub(rf"(?<!\d){re.escape(str(code))}\b", str(number), wording) for wording, code in known}
+
+
 # -- the ends --
 
 
 def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
-    """Return for each end the wordings that were met, each with the first call that had it."""
+    """Return for each end the wordings that were met, each with the first call that had it.
+
+    A program whose result the client never got did not come to its end: another check says why.
+    """
     met: dict[str, dict[str, str]] = defaultdict(dict)
     for call in played_ends(facts):
+        if call.end in PROGRAM_ENDS and call.answered is None:
+            continue
         clear = call.refused or call.reading is None or not (call.reading.cut or call.reading.wrong)
         end = "sandbox_failed" if call.refused else call.end
         if clear and call.wording is not None and end not in ("failed", "cancelled") and not call.planned.ask.tests:
@@ -102,6 +169,8 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     needs=("text",),
     same="{one} and {other} have the same wording: {wording} ({call} and {other_call})",
     all_same="{one} and {other} cannot be told apart: both are always {wording}",
+    silent="{call} printed to stderr only, and is told as a program that printed nothing: {wording}",
+    believed="{call}: an answer that contradicts itself is told as success: {wording}",
     unseen="fewer than two ways to end were played; the scenes `programs` and `failures` have them all",
 )
 def ends_told_apart(facts: TrialFacts) -> Findings:
@@ -115,9 +184,36 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
             # Each is met in several ways, some of which look alike to a client.
             same = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
             yield Wrong("all_same", {"one": one, "other": other, "wording": shown(shared[0])}) if same else None
+            if {one, other} == {"not_run", "may_have_run"} and (hidden := _hidden(met)):
+                calls = {"call": met[one][hidden], "other_call": met[other][hidden]}
+                yield Wrong("same", {"one": one, "other": other, "wording": shown(hidden), **calls})
         else:
             calls = {name: met[end][shared[0]] for name, end in (("call", one), ("other_call", other)) if shared}
             yield unless(not shared, "same", one=one, other=other, wording=shown("".join(shared[:1])), **calls)
+    well = [call for call in played_ends(facts) if call.end in ("ok", "ok_empty") and call.truth]
+    printed = {call.wording for call in well if call.truth and call.truth.stdout}
+    nothing = met.get("ok_empty", {}).keys() - printed
+    for call in well:
+        if call.truth and call.truth.stderr and not call.truth.stdout:
+            yield unless(call.wording not in nothing, "silent", call=call.name, one="ok", other="silent",
+                         wording=shown(call.wording))  # fmt: skip
+    success = met.get("ok", {}).keys() | nothing
+    for call in facts:
+        if call.planned.end == "any" and call.told is not None and any(one.faults for one in call.requests):
+            about = {"one": "ok", "other": "contradictory", "wording": shown(call.wording)}
+            yield unless(call.wording not in success, "believed", call=call.name, **about)
+
+
+def _hidden(met: Mapping[str, Mapping[str, str]]) -> str:
+    """Return what a client says of a program that did not run, and also of one that may have run.
+
+    Only of a client that has words for the former alone, other than the number of a status; others tell less.
+    """
+    groups = {end: {re.sub(r"\d+", "#", words): words for words in found} for end, found in met.items()}
+    elsewhere = {words for end, found in groups.items() if end not in ("not_run", "may_have_run") for words in found}
+    not_run, may_have_run = (groups[end].keys() - elsewhere for end in ("not_run", "may_have_run"))
+    shared = sorted(groups["not_run"][words] for words in not_run & may_have_run)
+    return next((words for words in shared if words in met["may_have_run"]), "") if not_run - may_have_run else ""
 
 
 @check(
@@ -189,9 +285,10 @@ def outcome_stated(facts: TrialFacts) -> Findings:
                 apart = known != group and "compiler_timeout" not in (known, group)
                 yield unless(not apart, "same", **about, other=known)
     for call in played_ends(facts):
-        if call.told and isinstance(told_flag := call.told.fields.get("infrastructure"), bool):
-            about = {"call": call.name, "end": call.end, "field": "infrastructure", "told": str(told_flag)}
-            yield unless(told_flag == call.failed, "infrastructure", **about)
+        flag = None if call.told is None or call.planned.ask.tests else call.told.fields.get("infrastructure")
+        if isinstance(flag, bool):
+            about = {"call": call.name, "end": call.end, "field": "infrastructure", "told": str(flag)}
+            yield unless(flag == call.failed, "infrastructure", **about)
 
 
 @check(
@@ -235,12 +332,10 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
         usual: dict[str, tuple[float | None, str]] = {}
         if name == "reward" and "reward" not in facts.takes:
             continue
-        for call in played_ends(facts):
-            if call.told is None or not call.planned.ask.last or call.planned.ask.tests or call.told.raised:
+        for call, told in _scored(facts):
+            if call.planned.ask.tests or told.raised or (name == "step_reward" and name not in told.fields):
                 continue
-            if name == "step_reward" and name not in call.told.fields:
-                continue
-            reward = _number(call.told.reward if name == "reward" else call.told.fields[name])
+            reward = _number(told.reward if name == "reward" else told.fields[name])
             if call.failed:
                 yield unless(reward is None, "scored", call=call.name, end=call.end, reward=reward)
                 continue
@@ -263,6 +358,19 @@ def reward_follows_the_end(facts: TrialFacts) -> Findings:
                 yield Wrong("whatever", {"end": kind, "reward": reward})
             elif kind not in ("right", "wrong") and reward is not None and reward >= usual["right"][0]:
                 yield Wrong("unearned", {"call": first, "end": kind, "reward": reward})
+
+
+def _scored(facts: TrialFacts) -> Iterator[tuple[CallFacts, Told]]:
+    """Yield the last call of each trajectory with what was told when it was scored, at once or later."""
+    for call in played_ends(facts):
+        if call.told is not None and call.planned.ask.last:
+            yield call, call.told
+    executed: dict[str, CallFacts] = {}
+    for call in facts.of("instances"):
+        if call.planned.ask.executes:
+            executed[call.planned.ask.instance] = call
+        elif call.told is not None and call.planned.end != "any":
+            yield executed[call.planned.ask.instance], call.told
 
 
 def _kind(call: CallFacts) -> str | None:
@@ -316,29 +424,62 @@ def metrics_true(facts: TrialFacts) -> Findings:
     varies="{call}: the score is {score}, of another solution that passes as many tests it was {usual}",
     flat="the score of a solution that passes all tests is {score}, of one that passes none {other}",
     falls="{call}: a solution that passes more tests has a lower score: {score} after {usual}",
+    unearned="{call}: {failed} of 4 tests failed, and the score {score} is that of all passed; elsewhere it is {usual}",
     lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
+    all_lost="{call}: all tests were lost, and the score {score} is that of all passed",
+    hidden="{call}: {lost} of 4 tests were lost, and nothing tells the result from that of all passed",
+    miscounted="{call}: {lost} of 4 tests were lost, and {field} says {told}",
     unseen="no solution was scored; the scene `tests` plays some",
 )
 def lost_tests_not_failed(facts: TrialFacts) -> Findings:
     """Tests that the sandbox lost do not count as failed."""
-    scores: dict[int, float | None] = {}
-    for call in facts.of("tests"):
-        if call.told is None:
-            continue
-        passed, lost = map(int, call.planned.end.split()[1:])
-        score = _number(call.told.reward)
+    calls = [
+        (call, call.told, call.lost, re.sub(r"\d", "+", call.planned.end.split()[1]))
+        for call in facts.of("tests")
+        if call.told is not None and not call.starved
+    ]
+    scores: dict[str, float | None] = {}
+    whole: Told | None = None
+    for call, told, lost, solution in calls:
         if not lost:
-            usual = scores.setdefault(passed, score)
+            score = _number(told.reward)
+            usual = scores.setdefault(solution, score)
             yield unless(usual == score, "varies", call=call.name, score=score, usual=usual)
-    for call in facts.of("tests"):
-        passed, lost = map(int, call.planned.end.split()[1:])
-        if lost and call.told is not None:
-            score, failed = _number(call.told.reward), scores.get(min(passed, 4 - lost))
-            same = score is not None and score == failed
-            yield unless(not same, "lost", call=call.name, lost=lost, score=score)
-    ordered = [(passed, score) for passed, score in sorted(scores.items()) if score is not None]
-    for (_, lower), (passed, higher) in itertools.pairwise(ordered):
+            whole = whole or (told if solution == _ALL else None)
+    best, alike = scores.get(_ALL), defaultdict[int, list[float | None]](list)
+    for solution, score in scores.items():
+        alike[solution.count("+")].append(score)
+    for call, told, lost, solution in calls:
+        score = _number(told.reward)
+        about = {"call": call.name, "lost": lost, "score": score}
+        others = [one for one in alike[solution.count("+")] if one != best]
+        if not lost and score is not None and score == best and others:
+            yield Wrong("unearned", {**about, "failed": 4 - solution.count("+"), "usual": others[0]})
+        elif lost and score is not None and score in alike[4 - lost]:
+            yield Wrong("lost", about)
+        elif lost and score is not None and score == best and lost == 4:
+            yield Wrong("all_lost", about)
+        elif lost and whole is not None and (told.reward, told.text, told.fields) == (best, whole.text, whole.fields):
+            yield Wrong("hidden", about)
+        else:
+            yield None
+    yield from _miscounted([(call, told.fields, lost) for call, told, lost, _ in calls if not told.raised])
+    ordered = [(one, score) for one in ("----", "++--", "+++-", _ALL) if (score := scores.get(one)) is not None]
+    for (_, lower), (solution, higher) in itertools.pairwise(ordered):
         if higher < lower:
-            yield Wrong("falls", {"call": f"{passed} of 4", "score": higher, "usual": lower})
-    if 4 in scores and scores[4] == scores.get(0):
-        yield Wrong("flat", {"score": scores[4], "other": scores[0]})
+            yield Wrong("falls", {"call": f"{solution.count('+')} of 4", "score": higher, "usual": lower})
+    if _ALL in scores and best == scores.get("----"):
+        yield Wrong("flat", {"score": best, "other": best})
+
+
+_ALL = "++++"
+
+
+def _miscounted(calls: list[tuple[CallFacts, Mapping[str, Any], int]]) -> Findings:
+    """Judge fields that count lost tests: 0 where none was lost, and 4 where all were."""
+    for name in dict.fromkeys(name for _, fields, _ in calls for name in fields):
+        sure = {(fields.get(name), lost) for _, fields, lost in calls if lost in (0, 4)}
+        if sure == {(0, 0), (4, 4)}:
+            for call, fields, lost in calls:
+                right = fields.get(name) == lost
+                yield unless(right, "miscounted", call=call.name, lost=lost, field=name, told=fields.get(name))

@@ -39,6 +39,8 @@ _VARIES = re.compile(r"\b0x[0-9a-f]+|\b[1-6]\d{4}\b")
 _WIRE_ALONE = ("ends_in_time", "retry_after_respected", "secrets_kept")
 """The checks that need no more than requests."""
 _ORDER = ("broken", "accepted", "held", "unknown")
+_CAUSES = ("sent_as_asked", "programs_waited_for")
+"""What they find explains what others find, so they come first."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class TrialResult:
     def rows(self) -> list[tuple[str, str, str]]:
         """Return state, check and sentence of every verdict, broken ones first."""
         found = list(dict.fromkeys((self.state_of(one), one.promise, one.sentence) for one in self.verdicts))
-        return sorted(found, key=lambda row: _ORDER.index(row[0]))
+        return sorted(found, key=lambda row: (_ORDER.index(row[0]), row[0] == "broken" and row[1] not in _CAUSES))
 
     def table(self) -> str:
         """Return everything as text: what was judged, the verdicts, the wordings."""
@@ -152,7 +154,7 @@ def judge(
     left_out = dict(record.left_out)
     left_out |= {name: played.broken_off for name, played in record.scenes.items() if played.broken_off}
     if record.takes and (lacking := sorted(PARAMETERS - record.takes)):
-        left_out["parameters"] = f"this client does not take {', '.join(lacking)}"
+        left_out["parameters"] = f"this client has no parameter for, or never sends, {', '.join(lacking)}"
     return TrialResult(
         shape.name,
         shape.about,

@@ -19,7 +19,7 @@ from typing import Any, Self
 from sfusion.fakes.sandbox.program import mark_of
 from sfusion.harness.lab.worlds.replacing import fast_clock
 from sfusion.harness.trial.client import Settings, Told, TrialAsk, TrialClient
-from sfusion.harness.trial.plan import Scene, TrialPlan
+from sfusion.harness.trial.plan import TEST, Scene, TrialPlan
 from sfusion.harness.trial.playing import captured, jumping, play_scene
 from sfusion.harness.trial.record import PlayedScene, Record
 from sfusion.harness.trial.sandbox import TrialSandbox
@@ -29,7 +29,7 @@ SPEED = 10.0
 """How many seconds of a plan pass in one of ours, where the clock of the client can be made faster."""
 CHILD_SCALE = 0.1
 """By how much the plan for another process is shortened."""
-LONGEST = 40.0
+LONGEST = 46.0
 """Real seconds after which no further scene begins."""
 _JITTER = 0.05
 """Real seconds by which what happens in threads and processes may be late, even if the machine is idle."""
@@ -144,7 +144,9 @@ class WallStage:
         part.printed += getattr(client, "printed", "")
 
     def _leave_behind(self, part: PlayedScene, patience: float) -> None:
-        """Let calls that were left behind count as never ended if their only attempt hangs; forget the others.
+        """Let calls that were left behind count as never ended if their only attempt hangs, or if there was none.
+
+        The others are forgotten.
 
         Of another process none counts: it keeps its own time, and may have been about to give up.
         """
@@ -154,15 +156,26 @@ class WallStage:
             call.ended_at = None
             mark = mark_of(call.ask.code)
             attempts = [sent for sent in part.requests if sent.mark == mark]
-            if not self._child and had_its_time and len(attempts) == 1 and "hang" in attempts[0].faults:
+            once = len({sent.test for sent in attempts}) == len(attempts)
+            stuck = once and any("hang" in sent.faults for sent in attempts)
+            if not attempts and not part.scene.events:  # it waits for a permit that nobody holds
+                stuck = _idle_since(part, call.asked_at)
+            if not self._child and had_its_time and stuck:
                 part.scene = replace(part.scene, horizon=patience)
                 continue
             part.calls.remove(call)
             self._forgotten_marks.add(mark)
             after = f"after {patience:g} s" if had_its_time else "when the time of the trial was over"
-            self._forgotten[call.ask.call] = f"had not ended {after}, and was left behind"
+            drips = attempts and "drip" in attempts[-1].faults
+            why = "; its answer trickles, and a timeout between two bytes never ends that" if drips else ""
+            self._forgotten[call.ask.call] = f"had not ended {after}, and was left behind{why}"
         if late or part.broken_off:
             part.broken_off, part.busy, part.connections_left = "", 0, 0
+
+
+def _idle_since(part: PlayedScene, at: float) -> bool:
+    """Was nothing in flight since then, and was no client asked to wait for longer?"""
+    return all(one.ended is not None and one.ended + (one.retry_after or 0.0) <= at for one in part.requests)
 
 
 def _batches(plan: TrialPlan, *, at_once: bool) -> Iterator[list[Any]]:
@@ -267,7 +280,7 @@ class _Impatient:
 
 def _slow_last(scene: Scene, scale: float) -> Scene:
     """Let calls that may take for ever begin at once, beside the others, so that their times do not add up."""
-    slow = {rule.get("call") for rule in scene.faults if _is_slow(rule.get("what"), scale)}
+    slow = {rule.get("call", "").partition(TEST)[0] for rule in scene.faults if _is_slow(rule.get("what"), scale)}
     calls = [one for one in scene.calls if one.ask.call not in slow]
     last = [replace(one, in_turn=False) for one in scene.calls if one.ask.call in slow]
     return replace(scene, calls=(*calls, *last))
@@ -276,7 +289,7 @@ def _slow_last(scene: Scene, scale: float) -> Scene:
 def _is_slow(what: Any, scale: float) -> bool:
     if not isinstance(what, dict):
         return bool(what == "hang")
-    return "drip" in what or what.get("retry_after", 0.0) > _LONGEST_GAP * scale
+    return bool(what.get("drip", {}).get("bytes") == 1 or what.get("retry_after", 0.0) >= _LONGEST_GAP * scale)
 
 
 def _closer(scene: Scene, longest: float) -> Scene:

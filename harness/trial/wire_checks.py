@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from sfusion.harness.lab.facts.sent import field_differences, header_differences
 from sfusion.harness.trial.calls import FAIR, CallFacts, TrialFacts
 from sfusion.harness.trial.checks import Findings, Wrong, check, played_ends, shown, unless
+from sfusion.harness.trial.record import SentRequest
 
 _MOMENT = 0.05
 """Seconds for which a permit may lie idle, beside the tolerance of the stage."""
@@ -18,7 +20,10 @@ _OUTAGE = 3.0
 @check(
     "field",
     field="{call}: {field} was sent as {found} instead of {expected} (attempt {attempt})",
+    not_sent="{call}: {field} was not sent, but {expected} was asked for (attempt {attempt})",
+    unreadable="{call}: the body that came is not a JSON object: {body} (attempt {attempt})",
     unasked="a request came that no call of the plan asked for, with the body {body}",
+    rejected="{call}: the sandbox refused the request with {status}: {complaint} (attempt {attempt})",
     refused="{call}: arguments {arguments} were sent to the sandbox as a program",
     route="{call}: sent to {method} {path} instead of POST /run_code",
     unseen="no request came",
@@ -29,15 +34,29 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
         asked = call.asked_fields()
         headers = call.scene.settings.headers if "headers" in facts.takes else {}
         for number, request in enumerate(call.requests, 1):
+            if _late(facts, call, request):
+                continue
+            if not request.fields:
+                yield Wrong("unreadable", {"call": call.name, "attempt": number, "field": "body",
+                                           "body": shown(request.body, 120)})  # fmt: skip
+                continue
             wrong = [*field_differences(asked, request.fields), *header_differences(headers, request.headers)]
             about = {"call": call.name, "attempt": number}
             if "code" not in facts.takes and call.planned.ask.code.strip() not in request.fields.get("code", ""):
                 other = {"found": "another program", "expected": "one with that of the call"}
                 yield Wrong("field", {**about, "field": "code", **other})
             for one in wrong:
-                values = {"found": shown(one.found), "expected": shown(one.expected)}
-                yield Wrong("field", {**about, "field": one.field, **values})
-            if not wrong:
+                sent = one.field.startswith(("header", "content")) or one.field in request.fields
+                found, expected = _apart(one.found, one.expected)
+                values = {"found": found, "expected": expected}
+                yield Wrong("field" if sent else "not_sent", {**about, "field": one.field, **values})
+            if call.planned.ask.tests and not request.test:
+                values = {"found": shown(request.fields.get("stdin")), "expected": "the input of one of its tests"}
+                yield Wrong("field", {**about, "field": "stdin", **values})
+            if request.complaint:
+                said = {"status": request.status, "complaint": shown(request.complaint, 160)}
+                yield Wrong("rejected", {**about, "field": "", **said})
+            elif not wrong:
                 yield None
     for name, request in facts.unasked:
         for call in facts.of(name):
@@ -52,6 +71,21 @@ def sent_as_asked(facts: TrialFacts) -> Findings:
                 yield Wrong("route", {"call": played.scene.name, "method": request.method, "path": request.path})
 
 
+def _late(facts: TrialFacts, call: CallFacts, request: SentRequest) -> bool:
+    """Did a request come after the end of its call? That it came at all is what is wrong with it."""
+    ended = call.played.ended_at
+    return ended is not None and request.at > ended + facts.tolerance
+
+
+def _apart(found: Any, expected: Any) -> tuple[str, str]:
+    """Show two values; of long texts the place where they begin to differ."""
+    if not (isinstance(found, str) and isinstance(expected, str)) or max(len(found), len(expected)) < 80:
+        return shown(found), shown(expected)
+    same = next((at for at, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), None)
+    start = max(0, (min(len(found), len(expected)) if same is None else same) - 30)
+    return tuple(f"{'… ' * (start > 0)}{shown(one[start : start + 60])}" for one in (found, expected))  # type: ignore[return-value]
+
+
 @check(
     "kind",
     again="{call}: sent {times:time} although no attempt had failed",
@@ -64,10 +98,9 @@ def sent_once(facts: TrialFacts) -> Findings:
     for call in facts:
         if call.planned.ask.tests or not call.requests:
             continue
-        ended = call.played.ended_at
         last = max(one.at for one in call.requests)
         usable = call.answered
-        if ended is not None and last > ended + facts.tolerance:
+        if any(_late(facts, call, one) for one in call.requests):
             yield Wrong("late", {"call": call.name})
         elif len(call.requests) > 1 and not any(_failed(call, number) for number in range(len(call.requests) - 1)):
             yield Wrong("again", {"call": call.name, "times": len(call.requests)})
@@ -86,7 +119,8 @@ def _failed(call: CallFacts, number: int) -> bool:
 
 @check(
     "end",
-    unsent="{call}: no request was sent, though the sandbox was there (expected: {end})",
+    unsent="{call}: no request was sent, though the sandbox was there (expected: {end}){raised}",
+    unread="{call}: its answer came in pieces, and was not read to its end (expected: {end})",
     given_up="{call}: given up after {after:.2f} s, though its program would have answered after {needed:.2f} s",
     failed="{call}: the program ended and was answered after a fault, but was sent no further",
     unseen="no program ended within its time limit; the scene `programs` plays some",
@@ -98,15 +132,20 @@ def programs_waited_for(facts: TrialFacts) -> Findings:
             continue
         if call.answered is not None:
             yield None
-        elif not call.requests:
-            yield Wrong("unsent", {"call": call.name, "end": call.end})
-        elif not any(one.faults for one in call.requests):
-            after = (call.played.ended_at or 0.0) - call.requests[-1].at
+            continue
+        if not call.requests:
+            raised = f"; it raised {call.told.raised:.160}" if call.told and call.told.raised else ""
+            yield Wrong("unsent", {"call": call.name, "end": call.end, "raised": raised})
+            continue
+        after = (call.played.ended_at or 0.0) - call.requests[-1].at
+        if call.requests[-1].faults == ("drip",) and after < call.due + FAIR:
+            yield Wrong("unread", {"call": call.name, "end": call.end})
+        elif not any(one.faults or one.complaint for one in call.requests):
             yield Wrong("given_up", {"call": call.name, "end": call.end, "after": after, "needed": call.due})
 
 
 @check(
-    never="{call}: had not ended after {after:.0f} s",
+    never="{call}: had not ended after {after:.0f} s{why}",
     deadline="{call}: took {took:.2f} s, with a deadline of {deadline:g} s",
     unseen="no call was made",
 )
@@ -115,7 +154,11 @@ def ends_in_time(facts: TrialFacts) -> Findings:
     for call in facts:
         played, scene = call.played, call.scene
         if played.ended_at is None:
-            yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at})
+            last = call.requests[-1] if call.requests else None
+            if last is not None and (last.ended or 0.0) + (last.retry_after or 0.0) > scene.ended:
+                continue  # it waits as long as it was asked to
+            why = "" if call.requests else ", and had sent nothing"
+            yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at, "why": why})
             continue
         deadline = scene.settings.deadline if "deadline" in facts.takes else None
         took = played.ended_at - played.asked_at
@@ -124,7 +167,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
         yield unless(in_time, "deadline", call=call.name, took=took, deadline=deadline)
     for name, whole in facts.record.scenes.items():
         if whole.broken_off and all(call.played.ended_at is not None for call in facts.of(name)):
-            yield Wrong("never", {"call": name, "after": whole.scene.horizon})
+            yield Wrong("never", {"call": name, "after": whole.scene.horizon, "why": ""})
 
 
 @check(
@@ -135,8 +178,8 @@ def ends_in_time(facts: TrialFacts) -> Findings:
 def retry_after_respected(facts: TrialFacts) -> Findings:
     """After a 429 or 503 with Retry-After, in seconds or as a date, the client waits that long."""
     for call in facts:
-        for one, following in itertools.pairwise(call.requests):
-            if one.retry_after is not None and one.ended is not None:
+        for one, following in itertools.chain.from_iterable(map(itertools.pairwise, call.attempts)):
+            if one.retry_after is not None and one.ended is not None and not _late(facts, call, following):
                 early = one.ended + one.retry_after - following.at
                 about = {"call": call.name, "early": early, "status": one.status, "asked": one.retry_after}
                 kind, unit = ("date", 1.0) if one.dated else ("early", 1e-6)
@@ -150,11 +193,11 @@ def _intervals(calls: list[CallFacts]) -> list[tuple[float, float, str]]:
     """Return when each request was under way, as its client sees it: not after the call, nor into the next attempt."""
     found = []
     for call in calls:
-        for number, one in enumerate(call.requests):
-            ends = [end for end in (one.ended, call.played.ended_at) if end is not None]
-            if number + 1 < len(call.requests) and not call.planned.ask.tests:
-                ends.append(call.requests[number + 1].at)
-            found.append((one.at, min(ends, default=one.at), call.name))
+        for sent in call.attempts:
+            for number, one in enumerate(sent):
+                ends = [end for end in (one.ended, call.played.ended_at) if end is not None]
+                ends += [following.at for following in sent[number + 1 : number + 2]]
+                found.append((one.at, min(ends, default=one.at), call.name))
     return found
 
 
@@ -180,6 +223,13 @@ def limit_kept(facts: TrialFacts) -> Findings:
             yield unless(kept, "over", scene=name, limit=limit, flying=flying, at=start - scene.began)
 
 
+def _left_alone(at: float, requests: list[SentRequest], tolerance: float) -> bool:
+    """Was a failure the last thing that happened: has no call been sent since, so that the sandbox gets a rest?"""
+    failed = [one for one in requests if one.faults or one.status != 200]
+    ends = [one.ended for one in failed if one.ended is not None and one.ended <= at]
+    return bool(ends) and not any(max(ends) + tolerance < one.at <= at for one in requests)
+
+
 @check(
     needs=("rate_limit",),
     idle="{call} waited {waited:.2f} s of scene {scene} although only {flying} of {limit} requests were in flight",
@@ -194,6 +244,7 @@ def limit_used(facts: TrialFacts) -> Findings:
             continue
         intervals = _intervals(calls)
         steps = list(_steps([*intervals, *((call.played.asked_at, call.played.asked_at, "") for call in calls)]))
+        steps = [step for step in steps if not _left_alone(step[0], scene.requests, facts.tolerance)]
         for call in calls:
             if not call.requests or call.planned.end == "not_run" or call.played.cancelled:
                 continue
@@ -232,7 +283,7 @@ def sent_in_order(facts: TrialFacts) -> Findings:
 @check(
     "kind",
     needs=("urls", "concurrent"),
-    unused="sandbox {number} of 2 never received a request",
+    unused="sandbox {number} of 2 received no request while both were up",
     outage="{call}: failed while one of two sandboxes was down, {after:.0f} s after it went",
     not_recovered="sandbox 1 received no request after it had come back, for {seconds:.0f} s",
     unseen="the scene `sandboxes` was not played",
@@ -245,8 +296,9 @@ def sandboxes_used(facts: TrialFacts) -> Findings:
     scene = facts.record.scenes["sandboxes"]
     crash, restart = (scene.began + event.at for event in scene.scene.events)
     requests = [one for call in calls for one in call.requests]
+    both_up = [one for one in requests if not crash <= one.at < restart]
     for number in range(2):
-        yield unless(any(one.sandbox == number for one in requests), "unused", number=number + 1)
+        yield unless(any(one.sandbox == number for one in both_up), "unused", number=number + 1)
     if any(one.sandbox == 0 and one.at < crash for one in requests):
         back = any(one.sandbox == 0 and one.at >= restart for one in requests)
         yield unless(back, "not_recovered", seconds=scene.ended - restart)

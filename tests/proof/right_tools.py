@@ -140,7 +140,7 @@ class AnswersInQuotes(GoodTool):
     def text(self, result: PeerResult) -> str:
         if result.outcome not in PROGRAMS:
             return super().text(result)
-        quoted = "\n".join(f"> {line}" for line in self.cut(self.output(result)).splitlines())
+        quoted = "\n".join(f"> {line}" for line in self.cut(self.output(result)).split("\n"))
         return f"{result.outcome}, code {result.code}\n{quoted}"
 
 

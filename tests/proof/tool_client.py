@@ -8,7 +8,7 @@ from typing import Any
 from sfusion.harness.lab.worlds.calling import AgentData
 from sfusion.harness.trial.client import TAKES as ALL_TAKES
 from sfusion.harness.trial.client import UNSET, Settings, Told, TrialAsk
-from tests.reference_tool import GoodTool
+from tests.reference_tool import GoodTool, PeerResponse
 
 TAKES = frozenset(ALL_TAKES) - {"stdin", "files", "tests", "raises"}
 
@@ -51,7 +51,9 @@ class ToolClient:
         agent = AgentData(request_id=ask.call)
         agent.extra_fields["left_by"] = "another tool"
         try:
-            response, step, metrics = await tool.execute(instance, arguments, call_id=ask.call, agent_data=agent)
+            response, step, metrics = PeerResponse(""), None, None
+            if ask.executes:
+                response, step, metrics = await tool.execute(instance, arguments, call_id=ask.call, agent_data=agent)
             reward = await tool.calc_reward(instance) if ask.last else None
         finally:
             if ask.last:

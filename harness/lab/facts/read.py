@@ -20,20 +20,24 @@ from sfusion.harness.lab.facts.truth import ProgramTruth
 Stream = Literal["stdout", "stderr"]
 SHORTEST_CUT = 500
 """Characters of the shortest output that a tool may cut."""
+_A_LINE = 40
+"""Characters of a line of which it is clear who wrote it."""
 
 _ESCAPED = re.compile(r'\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt"\'/\\]))')
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 _INTEGER = re.compile(r"(?<![\w.,#])-?\d{1,9}(?:,\d{3})*(?![\w#]|[.,]\d)", re.ASCII)
 _DURATION = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?=\s?(?:ms|s|sec|seconds?|µs)\b)|(?<![\w.])\d+\.\d+")
 _BLANKS = re.compile(r"\s+")
+_NUMBERED = re.compile(r"(?:\\\s)*\d+")
+"""A number with the blanks before it, in an escaped pattern."""
 
 
 @dataclass(frozen=True)
 class Misread:
     """One thing in which a text is not what happened."""
 
-    kind: Literal["missing", "changed", "cut_silently", "cut_unnumbered", "cut_untrue", "repeated", "foreign",
-                  "scrambled", "stderr_first"]  # fmt: skip
+    kind: Literal["missing", "changed", "cut_silently", "cut_unnumbered", "cut_twice", "cut_untrue", "repeated",
+                  "foreign", "scrambled", "stderr_first"]  # fmt: skip
     stream: str = ""
     details: dict[str, Any] = field(default_factory=dict, compare=False)
 
@@ -60,7 +64,7 @@ def read_text(text: str, truth: ProgramTruth, *, optional: Collection[str] = ())
         reading = _read(variant, truth, optional)
         if not reading.wrong:
             return reading
-        if best is None or len(reading.wrong) < len(best.wrong):
+        if best is None or (len(reading.wrong), -reading.kept) < (len(best.wrong), -best.kept):
             best = reading
     assert best is not None
     return best
@@ -75,6 +79,11 @@ def integers(wording: str) -> frozenset[int]:
     """Return the whole numbers in a wording, without those of durations."""
     found = _INTEGER.findall(_DURATION.sub("#", wording))
     return frozenset(int(one.replace(",", "")) for one in found)
+
+
+def durations(wording: str) -> frozenset[float]:
+    """Return the seconds, and other numbers with fractions, in a wording."""
+    return frozenset(map(float, _DURATION.findall(wording)))
 
 
 def exits(code: int) -> frozenset[int]:
@@ -140,16 +149,16 @@ def _unescaped(text: str) -> str:
 
 
 def _without_prefix(text: str, stream: str) -> str | None:
-    """Take away what stands before each line of a stream, such as the ``> `` of a quotation."""
-    lines = [line for line in stream.strip().splitlines() if tokens_in(line)]
-    if len(lines) < 2:
+    """Take away what stands before each line of a stream: the ``> `` of a quotation, or the number of the line."""
+    lines = [line for line in stream.strip().split("\n")[1:] if tokens_in(line) or len(line) > _A_LINE]
+    lines = [line for line in (*lines[:3], *lines[-3:]) if lines.count(line) == 1]
+    shown = text.split("\n")
+    prefixes = {one[: one.index(line)] for line in lines for one in shown if line in one}
+    patterns = {_NUMBERED.sub(r"\\s*\\d+", re.escape(prefix)) for prefix in prefixes}
+    if len(patterns) != 1 or not (pattern := patterns.pop()):
         return None
-    shown = text.splitlines()
-    prefixes = {one[: one.index(line)] for line in lines[1:] for one in shown if line in one}
-    if len(prefixes) != 1 or not (prefix := prefixes.pop()):
-        return None
-    bare = prefix.rstrip()
-    return "\n".join(one[len(prefix) :] if one.startswith(prefix) else "" if one == bare else one for one in shown)
+    prefixed = re.compile(rf"{pattern}|{pattern.removesuffix(re.escape(' '))}\Z")
+    return "\n".join(prefixed.sub("", one, count=1) if prefixed.match(one) else one for one in shown)
 
 
 # -- one layout --
@@ -235,6 +244,8 @@ def _judge_cut(name: str, stream: str, found: _Found, wording: str, truth: Progr
     elif len(stream) < SHORTEST_CUT or not wording.strip():
         damaged = len(found.spans) == 2 or len(stream) < SHORTEST_CUT
         yield Misread("changed" if damaged else "cut_silently", name, details)
+    elif any(line in wording for line in stream.split("\n") if len(line) > _A_LINE):
+        yield Misread("cut_twice", name, details)
     elif not numbers:
         yield Misread("cut_unnumbered", name, details)
     elif not _true_numbers(numbers, stream, found, len(wording)):
@@ -248,12 +259,22 @@ def _true_numbers(numbers: frozenset[int], stream: str, found: _Found, slack: in
     edge = len(stream) - len(core) + len(lost) - len(lost.lstrip()) + 2 * (lost[:1].isspace() or _at_break(found, core))
     kept = len(core) - found.missing
     size, gone = len(core.encode()), len(lost.encode())
-    lines, missing_lines = core.count("\n") + 1, lost.count("\n")
+    lines, whole, touched = core.count("\n") + 1, *_lines_lost(found, core)
     true = {*range(found.missing, found.missing + edge + 1), *range(gone, gone + edge + 1)}
     true |= {len(stream), len(core), size, len(stream.encode()), kept, size - gone}
-    true |= {lines, *range(max(1, missing_lines - 1), missing_lines + 2), lines - missing_lines}
+    true |= {lines, *range(max(1, whole), touched + 1), *range(lines - touched, lines - whole + 1)}
     limits = range(kept, kept + slack + 64), range(size - gone, size - gone + slack + 64)
     return bool(numbers & true) or any(one in bound for one in numbers for bound in limits)
+
+
+def _lines_lost(found: _Found, core: str) -> tuple[int, int]:
+    """Return how many lines are missing as a whole, and how many at least in part."""
+    start = core.index(found.lost)
+    end = start + len(found.lost)
+    touched = found.lost.strip("\n").count("\n") + 1
+    opened = start > 0 and "\n" not in (core[start - 1], core[start])
+    closed = end < len(core) and "\n" not in (core[end - 1], core[end])
+    return touched - opened - closed, touched
 
 
 def _at_break(found: _Found, core: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Ending = Literal["exited", "stopped", "not_compiled", "compiler_stopped", "lost"]
+Ending = Literal["exited", "stopped", "not_compiled", "compiler_stopped"]
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,7 @@ class ProgramTruth:
     exit: int = 0
     """The exit code; negative for a signal."""
     ending: Ending = "exited"
-    """How it ended: by itself, at its time limit, in the compiler, whose messages are then in ``stderr``; or
-    the sandbox failed and lost it."""
+    """How it ended: by itself, at its time limit, or in the compiler, whose messages are then in ``stderr``."""
     seconds: float = 0.0
     """How long it runs if nothing stops it."""
     compile_seconds: float = 0.0

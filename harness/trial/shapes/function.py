@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import os
 import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +22,7 @@ from sfusion.harness.trial.shapes.parameters import (
     WIRE,
     Parameters,
     call_values,
+    misnamed,
     request_takes,
     seen_in,
     settings_values,
@@ -111,19 +114,19 @@ class FunctionClient:
         takes = {role for role in (*WIRE, *_CONFIGURED) if role in roles} | {"concurrent"}
         if "request" in roles:
             takes |= request_takes(roles["request"])
-        if self.is_reward:
-            return frozenset(takes - {"stdin", "files"} | {"tests", "reward", "raises"})
         if "timeout" in takes:
             takes.add("default_timeout")
             if "timeout" not in self.parameters.roles and "request" not in roles:
                 takes.discard("timeout")
+        if self.is_reward:
+            return frozenset(takes - {"stdin", "files"} | {"tests", "reward", "raises"})
         return frozenset(takes | {"code", "text", "raises"} | ({"cancel"} if self.is_async else set()))
 
     def learn(self, sent: Mapping[str, Any], asked: Mapping[str, Any], told: Told) -> None:
         """Take back what a first call did not show: meanings that soft names may have, fields that did not come."""
         roles = {**self._made_with.roles, **self.parameters.roles}
         soft = {role for role, one in roles.items() if one.name.lower() in SOFT and role in WIRE}
-        unseen = soft - seen_in(sent, asked)
+        unseen = {role for role in soft - seen_in(sent, asked) if not misnamed(sent, asked, role)}
         if "timeout" in unseen:
             unseen.add("default_timeout")
         self.takes = self.takes - unseen | ({"reward"} if told.reward is not None else set())
@@ -147,6 +150,8 @@ class FunctionClient:
         args, kwargs = self.parameters.bind(
             call_values(ask, self._settings, self.parameters, self.route, self._made_with, other_form=self.other_form)
         )
+        modifiable = [one for one in (*args, *kwargs.values()) if isinstance(one, dict | list)]
+        given = copy.deepcopy(modifiable)
         try:
             if self.is_async:
                 result = function(*args, **kwargs)
@@ -154,9 +159,12 @@ class FunctionClient:
                 result = await _in_thread(lambda: function(*args, **kwargs))
             if inspect.isawaitable(result):
                 result = await result
+            told = told_of(result)
         except Exception as error:
-            return raised(error)
-        return told_of(result)
+            told = raised(error)
+        pairs = zip(given, modifiable, strict=True)
+        changed = [f"{before!r:.200} became {one!r:.200}" for before, one in pairs if before != one]
+        return replace(told, altered=changed[0]) if changed else told
 
     async def end(self) -> None:
         self._surroundings.restore()

@@ -50,6 +50,8 @@ WIRE = {
 }
 """The field of a request for each meaning that has one."""
 ROUTE = "/run_code"
+_FIELDS = frozenset({"code", "fetch_files", *WIRE.values()})
+"""All fields of a request that a server knows."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,13 @@ def request_fields(ask: TrialAsk, settings: Settings) -> dict[str, Any]:
 def seen_in(sent: Mapping[str, Any], asked: Mapping[str, Any]) -> set[str]:
     """Return which meanings were sent as they were asked for."""
     return {meaning for meaning, name in WIRE.items() if name in asked and sent.get(name) == asked[name]}
+
+
+def misnamed(sent: Mapping[str, Any], asked: Mapping[str, Any], role: str) -> bool:
+    """Was it sent under a name that no server knows, which ignores it?"""
+    expected = asked.get(WIRE[role])
+    unknown = {name: value for name, value in sent.items() if name not in _FIELDS and not isinstance(value, bool)}
+    return bool(expected) and expected in unknown.values()
 
 
 def _request(one: inspect.Parameter, ask: TrialAsk, settings: Settings) -> Any:

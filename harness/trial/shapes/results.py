@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
+from sfusion.harness.lab.facts.canary import tokens_in
 from sfusion.harness.trial.client import Told
 
 _REWARDS = ("reward", "score")
@@ -27,11 +28,19 @@ def told_of(value: Any) -> Told:
         # A reward with its details.
         return Told(text=_written(value[1]), fields=_fields(value[1]), reward=float(value[0]))
     fields = _fields(value)
-    text = fields.get("text")
-    if any(isinstance(leaf, str | bool) for name, leaf in fields.items() if name != "text"):
+    text, others = fields.get("text"), dict(fields)
+    if isinstance(text, str):
+        # Output that the text has already is there for the trainer; only the text is read.
+        others = {name: leaf for name, leaf in fields.items() if name != "text" and not _repeats(leaf, text)}
+        value = {"text": text, **others}
+    if any(isinstance(leaf, str | bool) for leaf in others.values()):
         text = None  # not the text alone tells the caller how a call ended
     reward = next((fields[name] for name in _REWARDS if _is_number(fields.get(name))), None)
     return Told(text if isinstance(text, str) else _written(value), fields, None if reward is None else float(reward))
+
+
+def _repeats(leaf: Any, text: str) -> bool:
+    return isinstance(leaf, str) and (not leaf or bool(set(tokens_in(leaf)) & set(tokens_in(text))))
 
 
 def _of_tool(response: Any, reward: Any, metrics: Mapping[str, Any]) -> Told:

@@ -149,7 +149,9 @@ class ToolClient:
                 self._instances[name] = made[0] if isinstance(made, tuple) else made
             instance = self._instances[name]
             try:
-                answer = await self._tool.execute(instance, arguments, call_id=ask.call, agent_data=agent)
+                answer: Any = "", None, {}
+                if ask.executes:
+                    answer = await self._tool.execute(instance, arguments, call_id=ask.call, agent_data=agent)
                 reward = await self._tool.calc_reward(instance) if ask.last and self._has_reward else None
                 told = _told(answer, reward, agent)
             finally:

@@ -234,13 +234,14 @@ import requests
 def compute_score(url, solution, ground_truth):
     passed = 0
     for given, wanted in zip(ground_truth["inputs"], ground_truth["outputs"]):
-        answer = requests.post(f"{url}/run_code", json={"code": solution, "language": "python", "stdin": given}).json()
+        body = {"code": solution, "language": "python", "stdin": given}
+        answer = requests.post(f"{url}/run_code", json=body, timeout=20).json()
         passed += wanted.strip() in answer["run_result"]["stdout"]
     return passed
 """
     (tmp_path / "lenient.py").write_text(lenient, encoding="utf-8")
     found = judge(f"{tmp_path / 'lenient.py'}:compute_score").verdicts
-    assert [one.how.kind for one in found if one.state == "broken"] == ["varies"]
+    assert [one.how.kind for one in found if one.state == "broken"] == ["unearned"]
 
 
 def test_a_constructor_that_raises_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -21,7 +23,7 @@ from sfusion.harness.trial.scenes import make_plan
 from sfusion.harness.trial.trial import judge_record, wording_table
 from sfusion.harness.trial.virtual import play_virtually
 from tests.proof.tool_client import ToolClient
-from tests.reference_tool import GoodTool
+from tests.reference_tool import GoodTool, PeerRequest, PeerResult, Shared
 
 
 class PlainClient:
@@ -99,6 +101,21 @@ def test_a_client_that_never_ends_a_call_is_broken_off_at_the_horizon() -> None:
     assert ("ends_in_time", "never") in broken(verdicts)
 
 
+def test_a_client_that_waits_as_long_as_it_is_asked_to_is_not_said_to_never_end() -> None:
+    class Obeys(PlainClient):
+        async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
+            for _ in range(4):
+                try:
+                    return await super().send(code, stdin)
+                except aiohttp.ClientResponseError as error:
+                    await asyncio.sleep(float((error.headers or {})["Retry-After"]))
+            raise RuntimeError("it is busy")
+
+    record, verdicts = played(Obeys, "patience")
+    assert record.scenes["patience"].broken_off == "1 of 7 calls had not ended after 1500 s"
+    assert broken(verdicts) == set()
+
+
 def test_a_client_that_keeps_the_loop_busy_does_not_hang_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual_time, "_FRUITLESS", 5_000)
 
@@ -143,53 +160,298 @@ def test_the_same_seed_gives_the_same_record_and_another_one_other_canaries() ->
 
 
 class Scores(PlainClient):
-    """A reward function: the share of tests that pass."""
+    """A reward function: the share of tests that pass; none if the sandbox lost one."""
 
     takes = frozenset({"code", "tests", "reward", "raises"})
 
     async def call(self, ask: TrialAsk) -> Told:
-        results = [await self.send(ask.code, given) for given, _ in ask.tests]
-        passed = [one["stdout"] == wanted for one, (_, wanted) in zip(results, ask.tests, strict=True)]
-        return Told(reward=sum(passed) / len(passed))
+        return self.score([await self.passes(ask.code, given, wanted) for given, wanted in ask.tests])
+
+    async def passes(self, code: str, given: str, wanted: str) -> bool | None:
+        try:
+            result = await self.send(code, given)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            return self.after(error)
+        if not result or result["stdout"] is None:
+            return None
+        return bool(result["return_code"] == 0 and result["stdout"] == wanted)
+
+    def after(self, error: Exception) -> bool | None:
+        return None
+
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=passed.count(True) / len(passed))
+
+
+class AllOrNothing(Scores):
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=float(all(passed)))
+
+
+class StopsAtTheFirstFailure(Scores):
+    """The share of tests that pass before one fails; the others are not sent."""
+
+    async def call(self, ask: TrialAsk) -> Told:
+        passed: list[bool | None] = []
+        while len(passed) < len(ask.tests) and all(passed):
+            passed.append(await self.passes(ask.code, *ask.tests[len(passed)]))
+        return Told() if None in passed else Told(reward=passed.count(True) / len(ask.tests))
+
+
+class TellsWhatWasLost(Scores):
+    """The share of the tests that came back, and how many did not."""
+
+    def score(self, passed: list[bool | None]) -> Told:
+        lost = passed.count(None)
+        return Told(fields={"lost": lost}, reward=passed.count(True) / (4 - lost) if lost < 4 else None)
 
 
 class LostIsFailed(Scores):
     """As verl's: a test whose sandbox failed counts as one that failed."""
 
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told(reward=passed.count(True) / len(passed))
+
+
+class ATimeoutIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, TimeoutError) else None
+
+
+class AResetIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError) else None
+
+
+class AnErrorOfTheGatewayIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, aiohttp.ClientResponseError) and error.status == 502 else None
+
+
+class RefusedIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, aiohttp.ClientResponseError) and error.status == 429 else None
+
+
+class UnreadableIsFailed(Scores):
+    def after(self, error: Exception) -> bool | None:
+        return False if isinstance(error, ValueError) else None
+
+
+class NullIsEmpty(Scores):
     async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
-        return await super().send(code, stdin) or {"stdout": ""}
+        result = await super().send(code, stdin)
+        return result and {**result, "stdout": result["stdout"] or ""}
 
 
-class AllOrNothing(Scores):
-    async def call(self, ask: TrialAsk) -> Told:
-        told = await super().call(ask)
-        return Told(reward=float(told.reward == 1.0))
+class NothingFailed(Scores):
+    """An outage rewards everything."""
+
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told(fields={"lost": passed.count(None)}, reward=float(False not in passed))
+
+
+class LostIsNotTold(Scores):
+    def score(self, passed: list[bool | None]) -> Told:
+        back = [one for one in passed if one is not None]
+        return Told(reward=sum(back) / len(back) if back else None)
+
+
+class TellsOnlyThatAllWereLost(TellsWhatWasLost):
+    def score(self, passed: list[bool | None]) -> Told:
+        told = super().score(passed)
+        fields = {"lost": 0, "back": 4 - passed.count(None)}
+        return told if told.reward is None else Told(fields=fields, reward=told.reward)
+
+
+class ExitCodeIgnored(Scores):
+    async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
+        result = await super().send(code, stdin)
+        return result and {**result, "return_code": 0}
+
+
+class FoundInTheOutput(Scores):
+    async def passes(self, code: str, given: str, wanted: str) -> bool | None:
+        result = await self.send(code, given)
+        return wanted in result["stdout"] and result["return_code"] == 0
+
+
+class LooksAtTheFirstTest(Scores):
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=float(passed[0] or 0))
 
 
 class ScoresAnything(Scores):
-    async def call(self, ask: TrialAsk) -> Told:
-        await super().call(ask)
-        return Told(reward=1.0)
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=1.0)
 
 
 class Upside(Scores):
-    async def call(self, ask: TrialAsk) -> Told:
-        told = await super().call(ask)
-        return Told(reward=1.0 - (told.reward or 0.0))
+    def score(self, passed: list[bool | None]) -> Told:
+        return Told() if None in passed else Told(reward=passed.count(False) / 4)
+
+
+class InputStripped(Scores):
+    async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
+        return await super().send(code, (stdin or "").strip())
+
+
+class ComesBackAtOnce(Scores):
+    async def passes(self, code: str, given: str, wanted: str) -> bool | None:
+        first = await super().passes(code, given, wanted)
+        return await super().passes(code, given, wanted) if first is None else first
+
+
+LOST = "lost_tests_not_failed"
 
 
 @pytest.mark.parametrize(
     ("client", "found"),
     [
-        (Scores, set()),
-        (AllOrNothing, set()),
-        (LostIsFailed, {("lost_tests_not_failed", "lost")}),
-        (ScoresAnything, {("lost_tests_not_failed", "flat")}),
-        (Upside, {("lost_tests_not_failed", "falls")}),
+        *((right, set()) for right in (Scores, AllOrNothing, StopsAtTheFirstFailure, TellsWhatWasLost)),
+        (LostIsFailed, {(LOST, "lost")}),
+        (ATimeoutIsFailed, {(LOST, "lost")}),
+        (AResetIsFailed, {(LOST, "lost")}),
+        (AnErrorOfTheGatewayIsFailed, {(LOST, "lost")}),
+        (RefusedIsFailed, {(LOST, "lost")}),
+        (UnreadableIsFailed, {(LOST, "lost")}),
+        (NullIsEmpty, {(LOST, "lost")}),
+        (NothingFailed, {(LOST, "all_lost")}),
+        (LostIsNotTold, {(LOST, "hidden")}),
+        (TellsOnlyThatAllWereLost, {(LOST, "miscounted")}),
+        (ExitCodeIgnored, {(LOST, "unearned")}),
+        (FoundInTheOutput, {(LOST, "unearned")}),
+        (LooksAtTheFirstTest, {(LOST, "unearned")}),
+        (ScoresAnything, {(LOST, "flat")}),
+        (Upside, {(LOST, "falls")}),
+        (InputStripped, {("sent_as_asked", "field"), (LOST, "flat")}),
+        (ComesBackAtOnce, {("retry_after_respected", "early")}),
     ],
 )
 def test_reward_functions(client: type[Scores], found: set[tuple[str, str]]) -> None:
     _, verdicts = played(client, "tests")
+    assert broken(verdicts) == found
+
+
+class PermitsOfTheSandbox(GoodTool):
+    """What is common to tools that mend or break how calls back off."""
+
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
+        result = await super().attempt(request, failed)
+        if result.transient:
+            await self.refused(result)
+        return result
+
+    async def refused(self, result: PeerResult) -> None:
+        raise NotImplementedError
+
+
+class LeavesTheSandboxAlone(PermitsOfTheSandbox):
+    """After a refusal none of its calls is sent for as long as Retry-After asks."""
+
+    rests_until = 0.0
+
+    async def pace(self, shared: Shared) -> None:
+        while (left := self.rests_until - asyncio.get_running_loop().time()) > 0:  # noqa: ASYNC110 - it may grow
+            await asyncio.sleep(left)
+
+    async def refused(self, result: PeerResult) -> None:
+        self.rests_until = asyncio.get_running_loop().time() + result.retry_after
+
+
+class PausesWithAPermit(PermitsOfTheSandbox):
+    """It holds a permit while it backs off, if it was not told for how long."""
+
+    async def refused(self, result: PeerResult) -> None:
+        async with self.permit(self.shared()):
+            await asyncio.sleep(0.0 if result.retry_after else 0.5)
+
+
+class PausesWithAPermitAsAsked(PermitsOfTheSandbox):
+    async def refused(self, result: PeerResult) -> None:
+        async with self.permit(self.shared()):
+            await asyncio.sleep(result.retry_after)
+
+
+class ReleasesTwice(PermitsOfTheSandbox):
+    async def refused(self, result: PeerResult) -> None:
+        if result.outcome == "throttled":
+            self.shared().gate.release()
+
+
+class KeepsPermitsOfLostConnections(PermitsOfTheSandbox):
+    async def refused(self, result: PeerResult) -> None:
+        if result.may_have_run:
+            await self.shared().gate.acquire()
+
+
+class DeadlinePerAttempt(GoodTool):
+    async def run(self, request: PeerRequest) -> PeerResult:
+        for number in itertools.count(1):
+            result = await self.attempt(replace(request, left=self.config["call_deadline"] or 60.0), Counter())
+            if not self.may_retry(result, number) or result.retry_after > 30.0:
+                return result
+            await asyncio.sleep(self.pause(request, number, result))
+        raise AssertionError
+
+
+class FirstSandboxFirst(GoodTool):
+    def choose(self, shared: Shared, failed: Counter[str]) -> str:
+        return min(self.urls, key=lambda url: failed[url])
+
+
+class LastOfAnyTrajectory(GoodTool):
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
+        self.last[instance_id] = self.newest
+        return await super().calc_reward(instance_id)
+
+    def metrics(self, result: PeerResult) -> dict[str, Any] | None:
+        self.newest = result
+        return super().metrics(result)
+
+
+class RewardOfWhatRanBefore(GoodTool):
+    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        before = self.last.get(instance_id)
+        answer = await super().execute(instance_id, parameters, **kwargs)
+        result = self.last[instance_id]
+        if before is not None and result is not None and result.outcome == "sandbox_error":
+            self.last[instance_id] = before
+        return answer
+
+
+class TruthWithinTheOutput(GoodTool):
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
+        reward, result = await super().calc_reward(instance_id), self.last[instance_id]
+        within = result is not None and result.outcome == "ok" and self.truths[instance_id].strip() in result.stdout
+        return 1.0 if within else reward
+
+
+class ReleasedComesBack(GoodTool):
+    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        answer = await super().execute(instance_id, parameters, **kwargs)
+        self.last.setdefault(instance_id, None)
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("tool", "scene", "found"),
+    [
+        (LeavesTheSandboxAlone, "backing_off", set()),
+        (PausesWithAPermit, "backing_off", {("limit_used", "idle")}),
+        (PausesWithAPermitAsAsked, "backing_off", {("limit_used", "idle")}),
+        (ReleasesTwice, "backing_off", {("limit_kept", "over")}),
+        (KeepsPermitsOfLostConnections, "backing_off", {("ends_in_time", "never")}),
+        (DeadlinePerAttempt, "patience", {("ends_in_time", "deadline")}),
+        (FirstSandboxFirst, "sandboxes", {("sandboxes_used", "unused")}),
+        (LastOfAnyTrajectory, "instances", {("reward_follows_the_end", "varies")}),
+        (RewardOfWhatRanBefore, "instances", {("reward_follows_the_end", "scored")}),
+        (TruthWithinTheOutput, "instances", {("reward_follows_the_end", "varies")}),
+        (ReleasedComesBack, "instances", {("nothing_left", "instances")}),
+    ],
+)
+def test_permits_deadlines_sandboxes_and_trajectories(tool: Any, scene: str, found: set[tuple[str, str]]) -> None:
+    _, verdicts = played(lambda: ToolClient(tool), scene)
     assert broken(verdicts) == found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from typing import Any
 
@@ -75,6 +76,16 @@ def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
     record, played = play(post, ask("stuck"), faults=({"name": "hang", "call": "stuck", "what": "hang"},))
     assert [(call.ended_at, call.told) for call in played.calls] == [(None, None)]
     assert (played.scene.horizon, record.left_out) == (5.0, {})
+    lock = threading.Lock()  # the call that finds out its shape keeps it
+
+    def leaking(base_url: str, code: str) -> Any:
+        lock.acquire()
+        return post(base_url, code)
+
+    record, played = play(leaking, ask("waits"))
+    assert [call.ended_at for call in played.calls] == [None]
+    broken = [one.sentence for one in judge_record(record) if one.state == "broken" and one.promise == "ends_in_time"]
+    assert broken == ["waits: had not ended after 5 s, and had sent nothing"]
     later = {"name": "busy", "what": {"status": 503, "retry_after": 100.0}}
     record, played = play(patient, ask("waits"), faults=(later,))
     assert (played.calls, played.requests) == ([], [])

@@ -1,0 +1,192 @@
+"""Mistakes that slipped when an outsider tried the trial, each in a client that is right without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from sfusion.harness.trial.trial import TrialResult, judge
+
+CAREFUL = """
+import asyncio, json, re
+import aiohttp
+
+LINES = 50
+
+def numbered(text):
+    lines = text.removesuffix("\\n").split("\\n")
+    skip = max(0, len(lines) - LINES)
+    note = f"({skip} earlier lines are left out)\\n" if skip else ""
+    return note + "\\n".join(f"{number:>5}: {line}" for number, line in enumerate(lines[skip:], skip + 1))
+
+def failed(said):
+    return {"text": said}
+
+def told(data, timeout):
+    part = data["run_result"]
+    if data["status"] == "SandboxError":
+        return failed(f"sandbox: it failed by itself: {data['message']}")
+    streams = {name: part[name] for name in ("stdout", "stderr")}
+    shown = "".join(f"\\n[{name}]\\n{numbered(text)}" for name, text in streams.items() if text)
+    code = part["return_code"]
+    if part["status"] == "TimeLimitExceeded":
+        text = f"stopped after {timeout:g} seconds{shown}"
+    elif code is None or (code == 0) != (data["status"] == "Success"):
+        return failed("sandbox: it contradicts itself")
+    elif code:
+        text = f"failed with exit code {code}{shown}"
+    else:
+        text = f"done{shown}" if shown else "done, nothing was printed"
+    return {"text": text, **streams}
+
+async def run(url, code, timeout=10.0, headers=None):
+    body = {"code": code, "language": "python", "run_timeout": timeout}
+    limit = aiohttp.ClientTimeout(total=timeout + 20)
+    for attempt in range(3):
+        try:
+            async with aiohttp.ClientSession(timeout=limit, headers=headers) as session:
+                async with session.post(f"{url}/run_code", json=body) as answer:
+                    said = await answer.text()
+        except aiohttp.ClientConnectorError:
+            return failed("sandbox: not there, the program did not run")
+        except asyncio.TimeoutError:
+            return failed("sandbox: silent, the program may have run")
+        except aiohttp.ClientError:
+            return failed("sandbox: it hung up, the program may have run")
+        asked = answer.headers.get("Retry-After", "1")
+        if answer.status not in (429, 503) or not re.fullmatch(r"\\d+", asked) or int(asked) > 100:
+            break
+        await asyncio.sleep(int(asked))
+    if answer.status == 503:
+        return failed("sandbox: closed, the program did not run")
+    if answer.status != 200:
+        return failed(f"sandbox: status {answer.status}: {said}")
+    try:
+        return told(json.loads(said), timeout)
+    except (ValueError, KeyError, TypeError):
+        return failed("sandbox: it talks nonsense")
+"""
+"""It numbers lines, reads Retry-After in whole seconds only, and returns streams beside the text."""
+
+
+def _judged(folder: Path, source: str, scenes: str) -> TrialResult:
+    (folder / "careful.py").write_text(source, encoding="utf-8")
+    return judge(f"{folder / 'careful.py'}:run", scenes=scenes)
+
+
+def _broken(results: Iterable[TrialResult]) -> set[tuple[str, str]]:
+    return {(one.promise, one.how.kind) for found in results for one in found.verdicts if one.state == "broken"}
+
+
+def test_the_careful_client_is_not_accused(tmp_path: Path) -> None:
+    assert _broken([_judged(tmp_path, CAREFUL, "")]) == set()
+
+
+DENIED = """    elif code is None or (code == 0) != (data["status"] == "Success"):
+        return failed("sandbox: it contradicts itself")
+    elif code:"""
+WORDS = {
+    "the body of an error as output": (
+        'failed(f"sandbox: status {answer.status}: {said}")',
+        '{"text": f"done\\n[stdout]\\n{numbered(said)}"}',
+        "programs or failures",
+        ("ends_told_apart", "same"),
+    ),
+    "a failure of the sandbox as one of the program": (
+        """failed(f"sandbox: it failed by itself: {data['message']}")""",
+        """{"text": f"failed with exit code 1\\n[stderr]\\n{numbered(data['message'])}"}""",
+        "programs or failures",
+        ("exit_code_told", "none"),
+    ),
+    "an exit code of a program that was stopped": (
+        'f"stopped after {timeout:g} seconds{shown}"',
+        'f"failed with exit code 124{shown}" if shown else "stopped"',
+        "programs",
+        ("exit_code_told", "none"),
+    ),
+    "a lost connection as one that was never made": (
+        "sandbox: it hung up, the program may have run",
+        "sandbox: not there, the program did not run",
+        "failures or down",
+        ("ends_told_apart", "same"),
+    ),
+    "success that the exit code denies": (
+        DENIED,
+        '    elif data["status"] != "Success":',
+        "programs or failures",
+        ("ends_told_apart", "believed"),
+    ),
+    "stderr as nothing": (
+        '        text = f"done{shown}" if shown else',
+        '        streams.pop("stderr")\n        text = f"done{shown}" if streams["stdout"] else',
+        "programs",
+        ("ends_told_apart", "silent"),
+    ),
+    "another time limit": ("{timeout:g} seconds", "10 seconds", "programs", ("read_as_happened", "limit")),
+    "a line too few in a note": ("({skip} ", "({skip - 1} ", "programs", ("read_as_happened", "cut_untrue")),
+    "a second gap": (
+        "enumerate(lines[skip:], skip + 1)",
+        "[*enumerate(lines[skip:], skip + 1)][: LINES // 2] + [*enumerate(lines, 1)][-9:]",
+        "programs",
+        ("read_as_happened", "cut_twice"),
+    ),
+    "rare ends of lines": ('.split("\\n")', ".splitlines()", "programs", ("read_as_happened", "changed")),
+    "words in brackets": (
+        '"stdout", "stderr")}',
+        '"stdout", "stderr")}\n    streams = {name: re.sub(r"\\[[A-Z]", "", text) for name, text in streams.items()}',
+        "programs",
+        ("read_as_happened", "changed"),
+    ),
+}
+WIRE = {
+    "a field that no server knows": (
+        '"run_timeout": timeout',
+        '"time_limit": timeout',
+        "idle",
+        ("sent_as_asked", "not_sent"),
+    ),
+    "headers of the caller are changed": (
+        "    limit =",
+        '    if headers:\n        headers["Accept"] = "*/*"\n    limit =',
+        "idle",
+        ("arguments_unchanged", "altered"),
+    ),
+    "a body that is not said to be JSON": ("json=body", "data=json.dumps(body)", "idle", ("sent_as_asked", "rejected")),
+    "ends of lines in code": (
+        '"code": code',
+        '"code": code.replace("\\r\\n", "\\n")',
+        "programs",
+        ("sent_as_asked", "field"),
+    ),
+    "backticks around code": ('"code": code', '"code": code.strip("`")', "programs", ("sent_as_asked", "field")),
+    "a short patience": ("total=timeout + 20", "total=30", "programs", ("programs_waited_for", "given_up")),
+    "a pause that is cut": (
+        "sleep(int(asked))",
+        "sleep(min(9, int(asked)))",
+        "failures",
+        ("retry_after_respected", "early"),
+    ),
+    "the first piece of an answer": (
+        "await answer.text()",
+        'await answer.content.readany() or b"-"',
+        "programs",
+        ("programs_waited_for", "unread"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*WORDS, *WIRE])
+def test_its_mistakes_are_seen(name: str, tmp_path: Path) -> None:
+    right, wrong, scenes, finding = (WORDS | WIRE)[name]
+    assert right in CAREFUL
+    assert finding in _broken([_judged(tmp_path, CAREFUL.replace(right, wrong), scenes)])
+
+
+def test_the_cause_of_a_total_failure_comes_first_and_alone(tmp_path: Path) -> None:
+    found = _judged(tmp_path, CAREFUL.replace("json=body", "data=json.dumps(body)"), "programs")
+    broken = [row for row in found.rows() if row[0] == "broken"]
+    assert {check for _, check, _ in broken} == {"sent_as_asked"}
+    assert "content type was sent as 'text/plain" in broken[0][2]
+    assert "refused the request with 422: 'body: Input should be" in broken[1][2]
