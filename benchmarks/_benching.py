@@ -14,11 +14,11 @@ from benchmarks.figures import BenchResult, GrowthCurve, GrowthPoint
 from benchmarks.ground import Ground
 from benchmarks.growth import GROWTHS, Growth, as_document, measure_growth
 from benchmarks.reporter import BenchReporter, GrowthReporter
+from benchmarks.svg_file import svg_file
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.json_answer import is_stdout, write_json
 from sfusion.harness.errors import BadOption, MissingWorld
 from sfusion.harness.reports.files import Reports
-from sfusion.harness.reports.line_chart import svg_file
 from sfusion_tools.errors import near
 
 _QUICK = 0.05
@@ -92,7 +92,7 @@ def run_growth(
         shown.finish(curves, on)
     if out is not None:
         for name, chart in growth_charts(curves).items():
-            write_file(out / f"{name}.svg", svg_file([chart]))
+            write_file(out / f"{name}.svg", svg_file(chart))
     if json is not None:
         write_json(json, as_document(curves, on))
     return curves

@@ -30,7 +30,7 @@ from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.check import Checked, check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look import read_records
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import SandboxFusionTool
 
 PRODUCTIONS = Path(__file__).parent / "productions"
@@ -55,6 +55,7 @@ def production(name: str) -> Scenario:
 @contextlib.contextmanager
 def served(scenario: Scenario, folder: Path) -> Iterator[list[str]]:
     """Run the sandboxes of a scenario, each in its own process, and yield their addresses."""
+    (folder / "sandbox").mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         servers = []
         for number in range(1, scenario.sandbox.instances + 1):
@@ -64,7 +65,7 @@ def served(scenario: Scenario, folder: Path) -> Iterator[list[str]]:
             faults.write_text(yaml.safe_dump(rules))
             command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", "--executor", "scripted"]
             command += ["--model", yaml.safe_dump(part.model.as_data()), "--faults", str(faults)]
-            command += ["--event-log", str(folder / "sandbox" / "events.ndjson")]
+            command += ["--journal", str(folder / "sandbox" / f"journal-{number}.ndjson")]
             server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             stack.callback(_stop, server)
             servers.append(server)

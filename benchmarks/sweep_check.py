@@ -36,7 +36,7 @@ from sfusion.harness.lab.worlds.workload import Workload
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.look import read_records
+from sfusion.harness.studies.look.reading import read_records
 from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample, read_axis
 from sfusion.harness.studies.sweep.result import SweepResult
 from sfusion_tools.event_log import flush_event_logs

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from types import MethodType
 from typing import Any, TypeVar
@@ -50,45 +50,55 @@ def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     return done
 
 
-def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine in a loop and a thread of its own, and block until it is done.
+class LoopThread:
+    """An event loop in a daemon thread of its own."""
 
-    The caller's own loop is not touched, whether it is running or not. If waiting is interrupted, as by Ctrl-C, the
-    coroutine is cancelled first.
-    """
-    begun: Future[Callable[[], object]] = Future()
-    done: Future[T] = Future()
+    def __init__(self, name: str) -> None:
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
 
-    async def main() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        begun.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
-        return await make()
+    def _run(self) -> None:
+        # Its end also cancels what still runs. It runs the loop, which is possible here but not in the caller's thread
+        # if that has a running loop of its own.
+        with self._runner:
+            self._loop.run_forever()
 
-    def run() -> None:
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the loop; cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop and block until it is done; if waiting is interrupted, it is cancelled."""
+        done = self.start(work)
         try:
-            done.set_result(asyncio.run(main()))
-        except BaseException as error:
-            done.set_exception(error)
+            # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked for now and then.
+            while not wait([done], timeout=0.5).done:
+                pass
+            return done.result()
+        except BaseException:
+            done.cancel()
+            raise
 
-    thread = threading.Thread(target=run, name="sfusion", daemon=True)
+    def call_soon(self, work: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(work)
+
+    def close(self) -> None:
+        self.call_soon(self._loop.stop)
+        self._thread.join()
+
+
+def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a loop that ends with it, and block until it is done; the caller's loop is not touched."""
+    thread = LoopThread("sfusion")
     try:
-        thread.start()
-        # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked for now and then.
-        while not wait([done], timeout=0.5).done:
-            pass
-        return done.result()
-    except BaseException:
-        if thread.is_alive():
-            either: list[Future[Any]] = [begun, done]
-            wait(either, return_when=FIRST_COMPLETED)
-            if not done.done():
-                with suppress(RuntimeError):  # it has just ended
-                    begun.result()()
-        raise
+        return thread.run(work)
     finally:
-        if thread.is_alive():
-            thread.join()
+        thread.close()
 
 
 def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:

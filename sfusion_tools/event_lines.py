@@ -1,4 +1,4 @@
-"""The lines of an event log: what is written about one call.
+"""The lines of an event log: what is written about one call, by clients, fakes and proxies alike.
 
 A line must cost a few microseconds. ``%`` of bytes is the fastest way to format numbers, what many lines have in common
 is formatted once, and a usual line is a single ``%``. The order of the keys follows from that.

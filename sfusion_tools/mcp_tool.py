@@ -184,7 +184,7 @@ def tools_of(config: dict[str, Any]) -> list[McpTool]:
             return (await client.list_tools()).tools  # type: ignore[no-any-return]
 
     try:
-        found = {tool.name: tool for tool in in_own_loop(schemas)}
+        found = {tool.name: tool for tool in in_own_loop(schemas())}
     except (mcp.MCPError, OSError, TimeoutError, ExceptionGroup) as error:
         where = settings.server if isinstance(settings.server, str) else settings.server.command
         reason: BaseException = error

@@ -204,7 +204,7 @@ def judge_sync(
     # Read here, so that a mistake in it is raised before a thread is started.
     config = sandbox if isinstance(sandbox, Mapping) else {"sandbox_fusion_url": sandbox, **_UNLIMITED}
     runner = CodeRunner(config)
-    return in_own_loop(lambda: judge(generation, in_outs, runner, **settings))
+    return in_own_loop(judge(generation, in_outs, runner, **settings))
 
 
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:

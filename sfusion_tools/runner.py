@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sfusion_tools._loops import LoopThread
 from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import Limiter
-from sfusion_tools.limiter.blocking import LoopThread
 from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
@@ -200,12 +199,4 @@ class CodeRunner:
 
 def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in a loop that all blocking callers of this process share, and block until it is done."""
-    done = runtime.shared(in_shared_loop, lambda: LoopThread("sfusion runner")).start(work)
-    try:
-        # A signal that comes just before a thread blocks does not wake it, so Ctrl-C is looked for now and then.
-        while not wait([done], timeout=0.5).done:
-            pass
-        return done.result()
-    except BaseException:
-        done.cancel()
-        raise
+    return runtime.shared(in_shared_loop, lambda: LoopThread("sfusion runner")).run(work)

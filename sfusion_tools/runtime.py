@@ -144,12 +144,6 @@ class Runtime:
             value: T = self._shared[key]
         return value
 
-    def opened(self) -> list[tuple[LoopScope, object, LoopResource]]:
-        """Everything that is open in the loops of this process, with its key; other threads may call this."""
-        with self._lock:
-            scopes = [known() for known in self._scopes]
-        return [(scope, *item) for scope in scopes if scope is not None for item in scope.items()]
-
     def sweep(self) -> None:
         """Free what belongs to loops that were closed, or collected, without closing it."""
         ended = []

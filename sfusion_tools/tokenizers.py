@@ -10,8 +10,9 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -140,10 +141,7 @@ class ByteTokenizer:
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        ids: list[int] = []
-        for piece in _layout(messages, tools, add_generation_prompt):
-            ids += self.encode(piece.text, allow_special=piece.is_mark)
-        return ids
+        return _chatml(self, messages, tools, add_generation_prompt)
 
 
 class HfTokenizer:
@@ -212,8 +210,7 @@ class HfTokenizer:
         add_generation_prompt: bool = False,
     ) -> list[int]:
         if self._inner.chat_template is None:
-            pieces = _layout(messages, tools, add_generation_prompt)
-            return [number for piece in pieces for number in self.encode(piece.text, allow_special=piece.is_mark)]
+            return _chatml(self, messages, tools, add_generation_prompt)
         # Text first, ids second: what transformers wraps the ids in differs by release.
         shown = [self._harmless(_as_mapping(message)) for message in messages]
         offered = [_shown_tool(tool) for tool in tools] if tools else None
@@ -256,13 +253,6 @@ def load_tokenizer(name: str | Path | None = None, **template_options: Any) -> T
     if template_options:
         raise TokenizerError(f"the built-in tokenizer takes no template options, found {', '.join(template_options)}")
     return ByteTokenizer()
-
-
-class _Piece(NamedTuple):
-    """Some text, and whether special tokens in it count as such: a message may contain the same characters."""
-
-    text: str
-    is_mark: bool
 
 
 def _as_mapping(value: MessageLike) -> Mapping[str, Any]:
@@ -319,27 +309,25 @@ def _body(message: Mapping[str, Any]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _turn(role: str, body: str) -> Iterator[_Piece]:
-    yield _Piece(IM_START, True)
-    yield _Piece(f"{role}\n{body}", False)
-    yield _Piece(IM_END, True)
-    yield _Piece("\n", False)
+def _chatml(
+    tokenizer: Tokenizer, messages: Sequence[MessageLike], tools: Sequence[ToolLike] | None, add_generation_prompt: bool
+) -> list[int]:
+    """Encode a conversation in ChatML; a message may contain the characters of its marks."""
+    plain = partial(tokenizer.encode, allow_special=False)
+    start, end, gap = tokenizer.encode(IM_START), tokenizer.encode(IM_END), plain("\n")
+    ids: list[int] = []
+    for turn in _turns(messages, tools):
+        ids += [*start, *plain(turn), *end, *gap]
+    return [*ids, *start, *plain("assistant\n")] if add_generation_prompt else ids
 
 
-def _layout(
-    messages: Sequence[MessageLike],
-    tools: Sequence[ToolLike] | None = None,
-    add_generation_prompt: bool = False,
-) -> Iterator[_Piece]:
+def _turns(messages: Sequence[MessageLike], tools: Sequence[ToolLike] | None) -> Iterator[str]:
     rest = [_as_mapping(message) for message in messages]
     if tools:
         lead = ""
         if rest and rest[0].get("role") == "system":
             lead = _content_text(rest.pop(0).get("content"))
         section = tools_section(tools)
-        yield from _turn("system", f"{lead}\n\n{section}" if lead else section)
+        yield f"system\n{lead}\n\n{section}" if lead else f"system\n{section}"
     for message in rest:
-        yield from _turn(str(message.get("role", "user")), _body(message))
-    if add_generation_prompt:
-        yield _Piece(IM_START, True)
-        yield _Piece("assistant\n", False)
+        yield f"{message.get('role', 'user')!s}\n{_body(message)}"

@@ -11,22 +11,15 @@ from typing import Any
 
 from multidict import CIMultiDict
 
+from sfusion.fakes.errors import BrokenStream
 from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, origin_form, relayed
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.sandbox.protocol import sent_fields
-from sfusion.fakes.wire import (
-    Access,
-    Answer,
-    BrokenStream,
-    CallRecord,
-    Execution,
-    Ledger,
-    Request,
-    Subject,
-    call_of,
-    digest_of,
-)
+from sfusion.fakes.wire.access import Access
+from sfusion.fakes.wire.app import Execution, Request, Subject, call_of, digest_of
+from sfusion.fakes.wire.ledger import CallRecord, Ledger
+from sfusion.fakes.wire.message import Answer
 
 
 @dataclass(slots=True)

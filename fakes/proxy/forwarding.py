@@ -14,8 +14,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from sfusion.fakes.errors import BadUpstream
-from sfusion.fakes.wire import BrokenStream
+from sfusion.fakes.errors import BadUpstream, BrokenStream
 from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.endpoints import basic_auth, redact
 

@@ -12,8 +12,9 @@ from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp, ProxyLedg
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, read_upstream
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire import Served, ServerOptions, WorkEvents
-from sfusion.fakes.wire.served import queue_family, server_of
+from sfusion.fakes.wire.core import WorkEvents
+from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
+from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion_tools.exposition import MetricFamily, single
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
@@ -31,6 +32,7 @@ class FaultProxy(Served):
         upstream: str,
         *,
         model: Any = None,
+        event_log: EventLogPath | None = None,
         headers: Mapping[str, str] | None = None,
         trust_env: bool = False,
         **options: Unpack[ServerOptions],
@@ -67,6 +69,8 @@ class FaultProxy(Served):
         )
         super().__init__(server)
         self._app.access = server.access
+        if event_log is not None:
+            self.server.request_log = RequestLog(event_log, lambda: self.upstream)
         self._check(forwarder)
 
     async def start(self) -> Self:

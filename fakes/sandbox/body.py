@@ -14,10 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
-from sfusion.fakes.wire import Answer, dump_json
-from sfusion.fakes.wire.app import is_json, json_invalid
+from sfusion.fakes.wire.app import DEEPEST_JSON, deeper_than, is_json, json_invalid
+from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion_tools.bounded_input import levels
-from sfusion_tools.formats.jsontext import nesting
 
 T = TypeVar("T")
 Problem = dict[str, Any]
@@ -27,8 +26,6 @@ _NOT_FINITE = "Out of range float values are not JSON compliant"
 """Newer versions of Python add the value to this message; the real server's does not."""
 _DEEP = 400
 """Nesting beyond which it matters how much stack is left."""
-_DEEPEST = 970
-"""Deepest nesting that the real server's JSON parser accepts (a little below Python's recursion limit)."""
 _DEEPEST_ECHO = 968
 """Deepest nesting of an input that a 422 can echo; one more level and encoding it runs out of stack."""
 
@@ -68,12 +65,12 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
         deep = deeper_than(body, _DEEP)
         value = on_fresh_stack(lambda: json.loads(body)) if deep else _decode(body)
     except json.JSONDecodeError as error:
-        if deeper_than(body[: error.pos], _DEEPEST):
+        if deeper_than(body[: error.pos], DEEPEST_JSON):
             raise Unusable(unparsable()) from None
         raise Unusable(refuse([json_invalid(error)])) from None
     except (ValueError, RecursionError):
         raise Unusable(unparsable()) from None
-    if deep and deeper_than(body, _DEEPEST):
+    if deep and deeper_than(body, DEEPEST_JSON):
         raise Unusable(unparsable())
     return value
 
@@ -164,8 +161,3 @@ def server_error(error: BaseException, detail: str) -> Answer:
     lines = ["Traceback (most recent call last):", f"{type(error).__name__}: {detail}", ""]
     # Starlette raises the error again after this answer, and uvicorn then closes without announcing it.
     return Answer(status=500, body=dump_json({"detail": detail, "traceback": lines}), close=True)
-
-
-def deeper_than(body: bytes, limit: int) -> bool:
-    """True if the JSON text is nested deeper than ``limit``, which is far beyond what is usual."""
-    return nesting(body.decode("latin-1")) > limit

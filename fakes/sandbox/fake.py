@@ -31,18 +31,10 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
     sent_fields,
 )
-from sfusion.fakes.wire import (
-    Answer,
-    Execution,
-    Request,
-    Routes,
-    Served,
-    ServerOptions,
-    Subject,
-    call_of,
-    digest_of,
-)
-from sfusion.fakes.wire.served import queue_family, server_of
+from sfusion.fakes.wire.app import Execution, Request, Routes, Subject, call_of, digest_of
+from sfusion.fakes.wire.message import Answer
+from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
+from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import near
 from sfusion_tools.exposition import MetricFamily
@@ -231,8 +223,7 @@ class SandboxVisit(GatedVisit):
             return route.page()
         if not route.work:
             return no_dataset(fields)
-        if app.gate.model.spawn_cost:
-            await app.gate.spawn()
+        await app.gate.spawn()
         execution.started()
         if "code" not in fields:
             notebook = await app.executor.run_jupyter(RunJupyter(**deepcopy(fields)))
@@ -288,6 +279,7 @@ class FakeSandbox(Served):
         model: Any = None,
         scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         cassette: Cassette | str | Path | None = None,
+        event_log: EventLogPath | None = None,
         **options: Unpack[ServerOptions],
     ) -> None:
         if profile not in PROFILES:
@@ -305,6 +297,8 @@ class FakeSandbox(Served):
         )
         app = SandboxApp(self.executor, self._gate, profile=profile)
         super().__init__(server_of(self, app, rules, options, runs_code=self.executor.runs_code))
+        if event_log is not None:
+            self.server.request_log = RequestLog(event_log, lambda: self.url)
 
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening, let requests in flight finish for ``grace`` seconds, then end all programs."""

@@ -9,7 +9,8 @@ from typing import Any
 from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
 from sfusion.fakes.sandbox.spoil import spoil
-from sfusion.fakes.wire import Answer, Request, Visit
+from sfusion.fakes.wire.app import Request, Visit
+from sfusion.fakes.wire.message import Answer
 
 _Running = asyncio.Future[bool]
 """A program that runs: whether it came to its end or was stopped."""
@@ -23,8 +24,6 @@ class Gate:
         self._quota = QuotaCounter(model) if isinstance(model, Quota) else None
         self._line = QueueLine(model) if isinstance(model, Queue) else None
         self._cores = SharedCores[_Running](model.cores) if model.cores is not None else None
-        self.open = self._quota is None and self._line is None
-        """Every request is admitted at once."""
         self._loop = BusyLoop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -150,11 +149,10 @@ class GatedVisit(Visit):
         """The body of a request to run code."""
 
     async def admit(self) -> Answer | None:
-        return None if self.gate.open else await self.gate.admit()
+        return await self.gate.admit()
 
     def leave(self) -> None:
-        if not self.gate.open:
-            self.gate.leave()
+        self.gate.leave()
 
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
         return spoil(self.request.path, self.fields, answer, action)

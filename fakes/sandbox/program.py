@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sfusion.fakes.faults import Seconds, seconds
 from sfusion.fakes.faults.pattern import Pattern, matches
-from sfusion.fakes.wire import MARK
+from sfusion.fakes.wire.app import MARK
 from sfusion_tools.errors import near
 from sfusion_tools.output_sizes import PIPE_BYTES
 

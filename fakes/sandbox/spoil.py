@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.fakes.faults import ContentFault, Output, SandboxError, Timeout
 from sfusion.fakes.sandbox.body import render
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
-from sfusion.fakes.wire import Answer, dump_json
+from sfusion.fakes.wire.message import Answer, dump_json
 
 DECODE_ERROR = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
 ADDED = "y"

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
-from sfusion.fakes.wire import Answer
-from sfusion.fakes.wire.message import dump_json
+from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion_tools.tokenizers import Tokenizer
 
 DONE = b"data: [DONE]\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -205,19 +206,15 @@ class FakeSGLang:
         named: list[GenerationRequest] = []
         for request in requests:
             self._state.arrivals += 1
-            rid = request.rid or hex_id(32, self.seed, "rid", self._state.arrivals)
-            named.append(replace(request, rid=rid))
-        if len({request.rid for request in named}) != len(named):
-            rids = [request.rid for request in named]
-            twice = sorted({rid for rid in rids if rids.count(rid) > 1})
+            if not request.rid:
+                request = replace(request, rid=hex_id(32, self.seed, "rid", self._state.arrivals))
+            named.append(request)
+        if twice := sorted(rid for rid, count in Counter(one.rid for one in named).items() if count > 1):
             raise BadValue(f"Duplicate request IDs detected within the request: {twice}")
         return named
 
     async def _last(self, request: GenerationRequest) -> JsonObject:
-        last: JsonObject = {}
-        async for item in self._items(request):
-            last = item
-        return last
+        return [item async for item in self._items(request)][-1]
 
     async def _items(
         self, request: GenerationRequest, progress: StreamProgress | None = None
@@ -237,10 +234,8 @@ class FakeSGLang:
             fate = self._faults.fate(request, state.running)
             await self._faults.before(fate, lambda seconds: self._wait_working_time(run, seconds), state)
             generation = self._faults.during(fate, self._generation(request))
-            keys = (self.seed, *request.keys, "latency") if self.latency.spread else ()
-            factor = self.latency.factor(state.running, *keys)
-            fresh = generation.prompt_tokens - generation.cached_tokens
-            await self._wait_working_time(run, self.latency.to_first_token(fresh, factor))
+            factor = self.latency.factor(state.running)
+            await self._wait_working_time(run, self.latency.first_token * factor)
             items = self._streamed if stream else self._whole
             async for upto, done in items(run, generation, factor):
                 took = asyncio.get_running_loop().time() - started
@@ -278,7 +273,7 @@ class FakeSGLang:
             waiting.wake.set()
 
     def _generation(self, request: GenerationRequest) -> Generation:
-        messages = request.messages or read_ids(request.ids, self.tokenizer)
+        messages = request.messages or read_ids(request.ids, request.prompt, self.tokenizer)
         tools = request.tools or read_tools(messages)
         custom = request.sampling.get("custom_params") or {}
         ask = Ask(
@@ -294,7 +289,9 @@ class FakeSGLang:
         )
         reply = self.policy.reply(ask)
         prompt_tokens = len(request.ids) if reply.prompt_tokens is None else reply.prompt_tokens
-        cached = self._state.cache.match(request.ids) if reply.cached_tokens is None else reply.cached_tokens
+        known = self._state.cache.match(request.ids)
+        # The last token of a prompt must be computed.
+        cached = min(known[0], max(len(request.ids) - 1, 0)) if reply.cached_tokens is None else reply.cached_tokens
         if reply.steps is not None:
             steps, finish = reply.steps, reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
         else:
@@ -305,7 +302,7 @@ class FakeSGLang:
             finish = reply.finish or ending.finish
             if self.label_tool_calls and reply.calls and finish.type == "stop":
                 finish = Finish("tool_calls")
-        return Generation(steps, finish, prompt_tokens, cached, reply.error, reply.error_after)
+        return Generation(steps, finish, prompt_tokens, cached, known, reply.error, reply.error_after)
 
     def _output(
         self, request: GenerationRequest, generation: Generation, upto: int, latency: float | None
@@ -317,7 +314,8 @@ class FakeSGLang:
             state.finished += not aborted
             state.prompt_tokens += generation.prompt_tokens
             state.completion_tokens += generation.tokens
-            state.cache.add([*request.ids, *(number for step in generation.steps for number in step.ids)])
+            ids = [*request.ids, *(number for step in generation.steps for number in step.ids)]
+            state.cache.add(ids, *generation.known)
         return output(
             request,
             generation,

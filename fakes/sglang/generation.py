@@ -12,6 +12,7 @@ from sfusion.fakes.sglang.keyed_digest import Key, digest, draw, whole
 from sfusion.fakes.sglang.protocol import Finish, JsonObject, Step
 from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.sampling import SampledText, SamplingParams
+from sfusion.fakes.sglang.state import Known
 from sfusion_tools.tokenizers import Tokenizer
 
 
@@ -59,6 +60,8 @@ class Generation:
     finish: Finish
     prompt_tokens: int
     cached_tokens: int
+    known: Known
+    """What the prefix cache knew of the prompt."""
     error: Exception | None = None
     error_after: int = 0
 
@@ -110,14 +113,15 @@ def steps_of(ending: SampledText, tokenizer: Tokenizer, interval: int, skip_spec
     body = ids[:-1] if last_is_stop else ids
     for start in range(0, len(body), interval):
         stop = min(start + interval, len(body))
-        piece = tokenizer.decode(ids[clean:stop], skip_special_tokens=skip_special_tokens)
         if stop == len(body):
             piece = text[shown:]
-        elif piece.endswith("\ufffd") or not text.startswith(piece, shown):
-            # Half a character, or a stop string that will be cut off: shown later, or never.
-            piece = ""
         else:
-            clean = stop
+            piece = tokenizer.decode(ids[clean:stop], skip_special_tokens=skip_special_tokens)
+            if piece.endswith("\ufffd") or not text.startswith(piece, shown):
+                # Half a character, or a stop string that will be cut off: shown later, or never.
+                piece = ""
+            else:
+                clean = stop
         steps.append(Step(piece, ids[start:stop]))
         shown += len(piece)
     if last_is_stop:

@@ -17,8 +17,8 @@ from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
 from sfusion.fakes.sglang.schema import Tool
 from sfusion.fakes.sglang.validation import read_body
-from sfusion.fakes.wire import Answer, Request
-from sfusion.fakes.wire.app import Handler
+from sfusion.fakes.wire.app import Handler, Request
+from sfusion.fakes.wire.message import Answer
 from sfusion_tools.errors import TemplateError
 
 _UPDATES = ("from_disk", "from_tensor", "from_distributed", "from_ipc")

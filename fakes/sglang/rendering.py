@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from sfusion.fakes.errors import NothingToSay
@@ -94,21 +92,18 @@ def read_prompt(prompt: str) -> tuple[ChatMessage, ...]:
     return _messages(prompt.split(IM_START)[1:])
 
 
-def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[ChatMessage, ...]:
-    """Return the messages of a prompt given as ids; markers that are plain text in a message do not begin a turn."""
+def read_ids(ids: Sequence[int], prompt: str, tokenizer: Tokenizer) -> tuple[ChatMessage, ...]:
+    """Return the messages of a prompt by its ids and text; markers that are plain text in one do not begin a turn."""
     marks = tokenizer.encode(IM_START)
-    if len(marks) != 1 or marks[0] not in ids:
-        return read_prompt(tokenizer.decode(ids))
-    starts = list(_places(ids, marks[0]))
-    return _messages([tokenizer.decode(ids[start + 1 : end]) for start, end in pairwise([*starts, len(ids)])])
-
-
-def _places(ids: Sequence[int], wanted: int) -> Iterator[int]:
-    place = -1
-    with suppress(ValueError):
-        while True:
-            place = ids.index(wanted, place + 1)
-            yield place
+    if len(marks) != 1 or ids.count(marks[0]) in (0, prompt.count(IM_START)):
+        return read_prompt(prompt)
+    turns: list[list[int]] = [[]]
+    for number in ids:
+        if number == marks[0]:
+            turns.append([])
+        else:
+            turns[-1].append(number)
+    return _messages([tokenizer.decode(turn) for turn in turns[1:]])
 
 
 def read_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

@@ -48,8 +48,8 @@ from sfusion.fakes.sglang.schema import (
     PauseGenerationReqInput,
 )
 from sfusion.fakes.sglang.validation import read_body, read_json_body, read_query
-from sfusion.fakes.wire import Answer, Request
-from sfusion.fakes.wire.app import Handler
+from sfusion.fakes.wire.app import Handler, Request
+from sfusion.fakes.wire.message import Answer
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import TemplateError
 

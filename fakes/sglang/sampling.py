@@ -83,9 +83,9 @@ def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> S
         body = [number for number in ids if number != eos] or tokenizer.encode(" ")
         ids = [*(body[at % len(body)] for at in range(wanted)), eos]
     stops = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset({eos}))
-    ends = (at for at, number in enumerate(ids) if number in stops and at >= params.min_new_tokens)
-    cut = min(next(ends, limit), limit)
-    found = _first_stop_text(tokenizer.decode(ids[:cut]), params)
+    free = ids[params.min_new_tokens :]
+    cut = min([limit, *(params.min_new_tokens + free.index(stop) for stop in stops if stop in free)])
+    found = _first_stop_text(tokenizer.decode(ids[:cut]), params) if params.stop or params.stop_regex else None
     if found is not None:
         stop, start, matched = found
         whole = tokenizer.decode(ids)

@@ -17,21 +17,10 @@ from sfusion.fakes.sglang.policies import Gsm8kSolver
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.routes import Handlers, ModelInfo
 from sfusion.fakes.sglang.validation import Refused
-from sfusion.fakes.wire import (
-    MARK,
-    Answer,
-    Execution,
-    Request,
-    Routes,
-    Served,
-    ServerOptions,
-    Subject,
-    Visit,
-    WireServer,
-    digest_of,
-)
-from sfusion.fakes.wire.app import Handler
-from sfusion.fakes.wire.served import queue_family, server_of
+from sfusion.fakes.wire.app import MARK, Execution, Handler, Request, Routes, Subject, Visit, digest_of
+from sfusion.fakes.wire.message import Answer
+from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
+from sfusion.fakes.wire.server import WireServer
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
 

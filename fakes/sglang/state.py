@@ -8,10 +8,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
-from sfusion.fakes.sglang.keyed_digest import Key, draw
 from sfusion.fakes.sglang.protocol import Finish
 
 _BLOCK = 16
+Known = tuple[int, int]
+"""How many leading tokens of a prompt are in the prefix cache, and the digest of the last block of them."""
 
 
 class PrefixCache:
@@ -20,25 +21,24 @@ class PrefixCache:
     def __init__(self) -> None:
         self._seen: set[int] = set()
 
-    def match(self, ids: Sequence[int]) -> int:
-        """Return how many leading tokens are known; never all of them, as the last one must be computed."""
-        known = 0
-        for number, block in enumerate(_blocks(ids), start=1):
+    def match(self, ids: Sequence[int]) -> Known:
+        tokens = digest = 0
+        for block in _blocks(ids, digest):
             if block not in self._seen:
                 break
-            known = number * _BLOCK
-        return min(known, max(len(ids) - 1, 0))
+            tokens, digest = tokens + _BLOCK, block
+        return tokens, digest
 
-    def add(self, ids: Sequence[int]) -> None:
-        """Remember a sequence and all its prefixes."""
-        self._seen.update(_blocks(ids))
+    def add(self, ids: Sequence[int], tokens: int, digest: int) -> None:
+        """Remember a sequence and all its prefixes, of which so many tokens are known."""
+        self._seen.update(_blocks(ids[tokens:], digest))
 
     def clear(self) -> None:
         self._seen.clear()
 
 
-def _blocks(ids: Sequence[int]) -> Iterator[int]:
-    before, numbers = 0, array("q", ids)
+def _blocks(ids: Sequence[int], before: int) -> Iterator[int]:
+    numbers = array("q", ids)
     data, size = numbers.tobytes(), numbers.itemsize * _BLOCK
     for start in range(0, len(data) - size + 1, size):
         before = hash((before, data[start : start + size]))
@@ -144,16 +144,13 @@ class State:
 class Latency:
     """A latency model; all zero by default, so that tests do not wait.
 
-    ``first_token`` seconds plus ``per_prompt_token`` for each prompt token not in the cache, then ``per_token`` for
-    each further token. ``load`` stretches both: with k requests running they take 1 + load * (k - 1) times as long.
-    ``spread`` is the sigma of a log-normal factor drawn for each request from its keys.
+    ``first_token`` seconds, then ``per_token`` for each further token. ``load`` stretches both: with k requests running
+    they take 1 + load * (k - 1) times as long.
     """
 
     first_token: float = 0.0
     per_token: float = 0.0
-    per_prompt_token: float = 0.0
     load: float = 0.0
-    spread: float = 0.0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -161,21 +158,10 @@ class Latency:
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"latency: {name} must be a finite number of at least 0, found {value}")
 
-    def factor(self, running: int, *keys: Key) -> float:
-        """Return how much slower this request is than an average one without load."""
-        luck = math.exp(self.spread * _normal(*keys)) if self.spread else 1.0
-        return luck * (1.0 + self.load * max(running - 1, 0))
-
-    def to_first_token(self, new_prompt_tokens: int, factor: float) -> float:
-        """Return the seconds from the request to its first token."""
-        return factor * (self.first_token + self.per_prompt_token * new_prompt_tokens)
+    def factor(self, running: int) -> float:
+        """Return how much slower a request is than one alone."""
+        return 1.0 + self.load * max(running - 1, 0)
 
     def for_tokens(self, count: int, factor: float) -> float:
         """Return the seconds that ``count`` further tokens take."""
         return factor * self.per_token * count
-
-
-def _normal(*keys: Key) -> float:
-    # The Box-Muller transform.
-    one, two = draw(*keys, "normal", 1), draw(*keys, "normal", 2)
-    return math.sqrt(-2.0 * math.log(1.0 - one)) * math.cos(2.0 * math.pi * two)

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from sfusion.fakes.errors import FakeSGLangError
 from sfusion.fakes.sglang.completions import error_answer
-from sfusion.fakes.wire import Answer, Request
-from sfusion.fakes.wire.app import is_json, json_invalid
+from sfusion.fakes.wire.app import DEEPEST_JSON, Request, deeper_than, is_json, json_invalid
+from sfusion.fakes.wire.message import Answer
 
 T = TypeVar("T")
 
@@ -81,6 +81,8 @@ def read_query(kind: Any, value: str, name: str, request: Request) -> Any:
 
 def _decode(data: bytes, where: str) -> Any:
     try:
+        if deeper_than(data, DEEPEST_JSON):
+            raise RecursionError
         return json.loads(data)
     except json.JSONDecodeError as error:
         raise _invalid([json_invalid(error)], where) from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from sfusion.fakes.wire.message import Answer
+from sfusion_tools.formats.jsontext import nesting
 
 if TYPE_CHECKING:
     import asyncio
@@ -116,9 +117,6 @@ class Visit(ABC):
         ``answer`` is None when nothing was executed.
         """
         return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
-
-
-PlainVisit = Visit
 
 
 class App(Protocol):
@@ -244,6 +242,15 @@ def is_json(content_type: str) -> bool:
         return False
     subtype = message.get_content_subtype()
     return subtype == "json" or subtype.endswith("+json")
+
+
+DEEPEST_JSON = 970
+"""Deepest nesting that the JSON parser of a real server accepts, a little below the recursion limit of Python 3.11."""
+
+
+def deeper_than(body: bytes, limit: int) -> bool:
+    """True if the JSON text is nested deeper than ``limit``, which is far beyond what is usual."""
+    return nesting(body.decode("latin-1")) > limit
 
 
 def json_invalid(error: json.JSONDecodeError) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sfusion.fakes.wire.app import App
 from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.message import Answer
+from sfusion.fakes.wire.request_log import RequestLog
 
 
 class Parking:
@@ -87,6 +88,7 @@ class ServerCore(ABC):
         self.work_events = work_events or WorkEvents()
         self.journal = journal
         self.plan = FaultPlan(rules, seed=seed)
+        self.request_log: RequestLog | None = None
         self.expected_headers: Mapping[str, str] = {}
         """Headers that every request for work should carry; the journal names those that are missing or differ."""
         self.wedged_by: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,12 @@ class Exchange:
         self._fate: Fate | None = None
         self._phase: Phase = "before"
         self._rule = ""
+        self._fault: str | None = None
+        """The first rule that struck."""
         self._answer: Answer | None = None
+        self._delivered: Answer | None = None
+        self._spoiled = False
+        """The body was changed, cut or delayed on its way."""
         self._told = False
         """How it ends is recorded."""
         self._retry_after: str | None = None
@@ -99,7 +105,8 @@ class Exchange:
             number, path = self._connection.number, self._request.path
             shown = path if path in self._core.routes else redact_path(path)
             self.note("arrived", path=shown, in_flight=ledger.in_flight, connection=number, **self._sent(subject))
-        status = 0
+        status, log = 0, self._core.request_log
+        began, started = (0.0, 0.0) if log is None else (time.time(), self._core.now())
         try:
             turned_away = await self._visit.admit()
             if turned_away is not None:
@@ -114,6 +121,17 @@ class Exchange:
             ledger.leave(call, status)
             if not self._told:
                 self._tell(status)
+            if log is not None:
+                log.ended(
+                    call,
+                    began,
+                    self._core.now() - started,
+                    len(self._request.body),
+                    self._delivered if status else None,
+                    self._fault,
+                    client_gone=self._connection.lost,
+                    spoiled=self._spoiled,
+                )
 
     async def _live(self, subject: Subject) -> int:
         """Go through the phases of a request that was admitted."""
@@ -189,6 +207,7 @@ class Exchange:
     async def _send(self, answer: Answer) -> int:
         if answer.headers:
             self._retry_after = _retry_after(answer)
+        self._delivered = answer
         small = answer.stream is None and len(answer.body) <= _AT_ONCE
         if self._work and small and self._core.journal is not None and self._connection.all_sent:
             # A client in another process may go on before this one does: no event of its comes before the answer.
@@ -201,6 +220,7 @@ class Exchange:
         if not strikes:
             return await self._send(answer)
         self._retry_after = _retry_after(answer)
+        self._delivered, self._spoiled = answer, True
         spoilage = Spoilage()
         for strike in strikes:
             self._struck(strike.rule, "body", strike.action.kind)
@@ -208,7 +228,7 @@ class Exchange:
         try:
             ending = await self._delivery.send_spoiled(answer, spoilage)
         except BrokenStream as error:
-            answer = self._core.app.failure(error)
+            self._delivered = answer = self._core.app.failure(error)
             await self._delivery.send(answer)
             return answer.status
         match ending:
@@ -310,6 +330,7 @@ class Exchange:
 
     def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
         self._core.ledger.strike(rule)
+        self._fault = self._fault or rule
         self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._core.work_events.ran[self._ran], **more)
 
     def note(self, event: str, **more: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
@@ -16,6 +14,7 @@ from sfusion.fakes.wire.core import EventSink
 from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.server import WireServer
+from sfusion_tools._loops import LoopThread
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.errors import InputError, YamlError
@@ -59,7 +58,7 @@ class Served:
 
     def __init__(self, server: WireServer) -> None:
         self.server = server
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
 
     async def start(self) -> Self:
         """Listen, on the running loop."""
@@ -69,6 +68,8 @@ class Served:
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening; requests in flight get ``grace`` seconds to finish."""
         await self.server.stop(grace)
+        if self.server.request_log is not None:
+            self.server.request_log.flush()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -77,9 +78,9 @@ class Served:
         await self.stop(grace=1.0)
 
     def __enter__(self) -> Self:
-        self._thread = _LoopThread(type(self).__name__)
+        self._thread = LoopThread(type(self).__name__)
         try:
-            self._thread.wait_for(self.start())
+            self._thread.run(self.start())
         except BaseException:
             self._thread.close()
             self._thread = None
@@ -90,7 +91,7 @@ class Served:
         thread, self._thread = self._thread, None
         if thread is not None:
             try:
-                thread.wait_for(self.stop(grace=1.0))
+                thread.run(self.stop(grace=1.0))
             finally:
                 thread.close()
 
@@ -209,7 +210,7 @@ class Served:
         """Run something in the loop of the server: here, or in its thread."""
         if self._thread is None or self._thread.is_current():
             return action()
-        return self._thread.wait_for(_later(action))
+        return self._thread.run(_later(action))
 
 
 def server_of(
@@ -240,32 +241,6 @@ _ACCESS_OPTIONS = ("token", "require_token", "allow_remote", "allow_hosts", "all
 
 async def _later(action: Callable[[], T]) -> T:
     return action()
-
-
-class _LoopThread:
-    """An event loop in its own thread."""
-
-    def __init__(self, name: str) -> None:
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._loop = self._runner.get_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        # Its end also cancels what still runs, such as a connection accepted meanwhile. It runs the loop, which is
-        # possible here but not in the caller's thread if that has a running loop of its own.
-        with self._runner:
-            self._loop.run_forever()
-
-    def is_current(self) -> bool:
-        return threading.current_thread() is self._thread
-
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
 
 
 _LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)

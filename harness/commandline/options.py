@@ -61,7 +61,6 @@ Out = Annotated[
     option("Write journal, verdicts and report of each run to a folder below this one.", "DIR", WRITTEN, names="--out"),
 ]
 Html = Annotated[Path | None, option("Write the result as an HTML page.", panel=WRITTEN, names="--html")]
-Svg = Annotated[Path | None, option("Write the plots as one SVG file.", panel=WRITTEN, names="--svg")]
 Json = Annotated[Path | None, option("Write the result as JSON; - is stdout.", panel=WRITTEN, names="--json")]
 Summary = Annotated[
     Path | None, option("Write a Markdown summary, such as for a pull request.", panel=WRITTEN, names="--summary")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sfusion.harness.lab.runs.runner import run_one
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.learning.trained import TrainedRun
-from sfusion.harness.rollouts.dump_writer import request_record, sample_record, with_advantages, write_step
+from sfusion.harness.rollouts.dump_writer import StepDump, request_record, sample_record
 from sfusion_tools.rollout import AsyncRolloutRequest
 
 
@@ -33,18 +32,14 @@ def play_training(task: Task) -> TrainedRun:
 
 def dump_training(scenario: Scenario, folder: Path) -> int:
     """Play a training once more and write its samples as verl does; return how many."""
-    found: dict[int, dict[int, tuple[dict[str, Any], dict[str, Any]]]] = {}
+    dumps: dict[int, StepDump] = {}
 
     def add(request: AsyncRolloutRequest, score: float, step: int) -> None:
-        records = sample_record(request, score, step), request_record(request)
-        found.setdefault(step, {})[_place(request)] = records
+        dump = dumps.setdefault(step, StepDump(folder, step))
+        dump.add(_place(request), sample_record(request, score, step), request_record(request))
 
     sim.run(scenario, on_sample=add)
-    for step, samples in found.items():
-        ordered = [samples[place] for place in sorted(samples)]
-        dumped = [sample for sample, _ in ordered]
-        write_step(folder, step, dumped, with_advantages(dumped, [request for _, request in ordered]))
-    return sum(map(len, found.values()))
+    return sum(len(dump.finish()[0]) for dump in dumps.values())
 
 
 def _place(request: AsyncRolloutRequest) -> int:

@@ -124,12 +124,12 @@ class TrainReporter(ProgressReporter):
 
     def __init__(self, out: TextIO, seeds: int) -> None:
         super().__init__(out, seeds, "seeds")
-        self._seeds = seeds
 
     def tell(self, found: Trained, title: str) -> None:
         """Print headline, sentences and tables."""
-        bad = headline(found).startswith(("Unlearns", "Keeps", "No"))
-        self.print(f"{title}: {headline(found)} ({counted(self._seeds, 'seed')})", "bold red" if bad else "bold green")
+        said = headline(found)
+        style = "bold red" if said.startswith(("Unlearns", "Keeps", "No")) else "bold green"
+        self.print(f"{title}: {said} ({counted(len(found.runs), 'seed')})", style)
         self.print()
         if found.done:
             self.table(end_rows(found), END_HEAD, texts=1)

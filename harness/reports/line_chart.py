@@ -1,9 +1,8 @@
-"""Line charts as SVG, for a page in our look or as a file of its own."""
+"""Line charts as SVG, for a page in our look."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -154,37 +153,6 @@ class LineChart:
 @cache
 def chart_style() -> str:
     return (_ASSETS / "line_chart.css").read_text(encoding="utf-8")
-
-
-@cache
-def _palettes() -> str:
-    """The colours of the pages, which an SVG file cannot switch by a button."""
-    pages = (_ASSETS / "base.css").read_text(encoding="utf-8")
-    light, dark = (
-        re.search(rf"{re.escape(selector)} \{{(.*?)\}}", pages, re.DOTALL)
-        for selector in (":root", ':root[data-theme="dark"]')
-    )
-    assert light is not None
-    assert dark is not None
-    return f":root {{{light[1]}}}\n@media (prefers-color-scheme: dark) {{ :root {{{dark[1]}}} }}\n"
-
-
-def svg_file(charts: Sequence[LineChart]) -> str:
-    """Return the charts as one SVG file, two beside each other, light or dark as its reader prefers."""
-    columns = min(2, len(charts)) or 1
-    rows = math.ceil(len(charts) / columns)
-    gap = 24.0
-    width, height = columns * (_WIDTH + gap) + gap, rows * (_HEIGHT + gap) + gap
-    inside = "".join(
-        f'<g transform="translate({gap + (_WIDTH + gap) * (place % columns):g},'
-        f'{gap + (_HEIGHT + gap) * (place // columns):g})">{chart._inside()}</g>'
-        for place, chart in enumerate(charts)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="lc" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}"><style>{_palettes()}{chart_style()}</style>'
-        f'<rect width="100%" height="100%" fill="var(--card)"/>{inside}</svg>\n'
-    )
 
 
 def nice_ticks(most: float, least: float = 0.0) -> list[float]:

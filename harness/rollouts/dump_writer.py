@@ -94,7 +94,7 @@ class StepDump:
                 file.write(json_line(record))
         self._done[place] = sample, request
 
-    def finish(self, most: int) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+    def finish(self, most: int | None = None) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
         """Write the first ``most`` samples again, in the order of their places; return them and their requests."""
         kept = [self._done[place] for place in sorted(self._done)][:most]
         samples = [sample for sample, _ in kept]

@@ -114,6 +114,14 @@ _LOGS = "Logs"
 _GRACE = 5.0
 """Seconds that requests in flight get to finish."""
 
+EventLog = Annotated[
+    Path | None,
+    option(
+        "Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.",
+        panel=_LOGS,
+        names="--event-log",
+    ),
+]
 Model = Annotated[
     str | None,
     option("Behaviour under load: unbounded, '{kind: quota, in_flight: 8}', '{kind: queue}'.", "YAML", names="--model"),
@@ -196,6 +204,19 @@ def _journal(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | N
 
     with file:
         yield write
+
+
+def check_event_log(path: Path | None) -> Path | None:
+    """Return the path of an event log whose folder can be written to."""
+    if path is not None:
+        folder = path if path.is_dir() else path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadOption(f"--event-log {path} cannot be written: {error.strerror}") from error
+        if not os.access(folder, os.W_OK):
+            raise BadOption(f"--event-log {path} cannot be written: no permission for {folder}")
+    return path
 
 
 async def serve_until_interrupted(served: Served, print_banner: Callable[[], Any]) -> None:

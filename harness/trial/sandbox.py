@@ -16,7 +16,8 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.scripted import COMPILED
 from sfusion.fakes.sandbox.program import mark_of
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
-from sfusion.fakes.wire import Request, Subject
+from sfusion.fakes.wire import Request
+from sfusion.fakes.wire.app import Subject
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.plan import TEST, Scene
 from sfusion.harness.trial.record import SentRequest

@@ -140,7 +140,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
     unseen="no call was sent again after a 429 or 503 with Retry-After, as of a client with one attempt",
 )
 def retry_after_respected(facts: TrialFacts) -> Findings:
-    """After a 429 or 503 with Retry-After, the client waits that long before the next attempt."""
+    """After a 429 or 503 with Retry-After, in seconds or as a date, the client waits that long."""
     for call in facts:
         for one, following in itertools.chain.from_iterable(map(itertools.pairwise, call.attempts)):
             if one.retry_after is not None and one.ended is not None:

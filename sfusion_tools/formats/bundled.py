@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .declared import Declared
+from .families.deepseek import MARK as DEEPSEEK_MARK
 
 _MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
 _PARTS_MARK = re.compile(r"<function[= ]|</?arg_(?:key|value)>", re.IGNORECASE)
@@ -36,6 +37,9 @@ DECLARED: Sequence[Declared] = (
              section=("<tool_call>\n", "\n</tool_call>"), marks=(_MARK, _PARTS_MARK), ends=_CHATML,
              signs=("<function=", "<parameter=", "</parameter>"),
              models=r"qwen-?3.*coder|qwen-?3\.[56]|.*nemotron-?3|step(fun)?-?3\.5"),
+    Declared("deepseekv31", "<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>", between="",
+             section=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), marks=(DEEPSEEK_MARK,),
+             ends=("<｜end▁of▁sentence｜>",), signs=("<｜tool▁calls▁begin｜>",), models=r"deepseek-?v3\.?(1|2-exp)"),
     Declared("glm45", "<tool_call>{name}\n{arguments}</tool_call>", empty=False, aliases=("glm",),
              argument="<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n", **_GLM,
              signs=("<arg_key>", "<arg_value>", "</arg_value>"), models=r"glm-?4\.[56]|laguna"),

@@ -87,11 +87,10 @@ class ObjectCallParser(StreamParser):
             values = loaded.value if isinstance(loaded.value, list) else [loaded.value]
             if not values:
                 self.refuse(Flaw("empty_call", "its list is empty"), position=one.position, raw=one.raw)
-            repaired = [*loaded.repaired, *remarks]
-            if crowded and (isinstance(loaded.value, list) or len(found) > 1):
-                repaired.append(crowded)
+            shared = [crowded] if crowded and (isinstance(loaded.value, list) or len(found) > 1) else []
+            repaired = [*loaded.repaired, *remarks, *shared]
             for value in values:
-                if crowded:
+                if shared:
                     key = _frozen(value)
                     if key in seen:
                         self.refuse(DOUBLED, position=one.position, raw=one.raw)

@@ -21,6 +21,7 @@ DEEPEST = 100
 ENOUGH = DEEPEST + 3
 """A text with more levels is too deep even if the outermost ones are a list of calls, a call and a wrapper."""
 
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"')
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _WORD = re.compile(r"[-+.\w]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -163,6 +164,9 @@ def _value(reader: TextReader, scan: JsonScan, opened: list[int]) -> Scan[JsonSc
 
 
 def _string(reader: TextReader, scan: JsonScan) -> Scan[None]:
+    if (whole := reader.arrived(_STRING)) is not None:
+        scan.add(whole)
+        return
     begin = len(scan.parts)
     strays = len(scan.strays)
     controls = False

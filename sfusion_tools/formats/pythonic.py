@@ -250,9 +250,8 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
     """Read the keyword arguments in ``text``, which begins and ends with the parentheses of a call."""
     try:
         tree = parse_python(f"f{text}").body
-    except NOT_PARSED as error:
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        return Flaw("bad_literal", f"its arguments are not valid Python ({reason})")
+    except NOT_PARSED:  # whose words depend on the version
+        return Flaw("bad_literal", "its arguments are not valid Python: write KEY=VALUE, strings in quotes")
     if not isinstance(tree, ast.Call):
         return Flaw("bad_literal", "it is not a single call")
     if tree.args or any(item.arg is None for item in tree.keywords):

@@ -4,42 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeVar
 from uuid import uuid4
 
+from sfusion_tools._loops import LoopThread
 from sfusion_tools.limiter.client import Limiter, Permit, Transport
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 CALLERS = "callers"
 """The name of the one client that stands for all who call the actor directly."""
-
-
-class LoopThread:
-    """A daemon thread with an event loop."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
-        self._thread.start()
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the loop; cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def call_soon(self, work: Callable[[], object]) -> None:
-        self._loop.call_soon_threadsafe(work)
-
-    def close(self) -> None:
-        self.call_soon(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class BlockingLimiter:

@@ -280,7 +280,7 @@ def read_answer(answer: Any, tokenizer: Tokenizer) -> Generated:
         raise EngineAnswerError(str(error)) from error
     ids = answer.get("output_ids")
     if ids is not None:
-        kept = [int(number) for number in ids]
+        kept = list(map(int, ids))
         # The text comes from the ids: they are what will be trained on, special tokens included.
         shown = kept[:-1] if kept and kept[-1] == tokenizer.eos_token_id else kept
         return Generated(kept, tokenizer.decode(shown), finish)

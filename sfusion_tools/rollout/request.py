@@ -354,6 +354,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         roles = [message.role for message in self.messages]
         turns = roles[::-1].index("assistant") + 1 if "assistant" in roles else 0
         before, rows = len(roles) - turns, self._rows
+        self.messages += messages
         more = continuation(
             self.processing_class,
             _shown(messages),
@@ -362,7 +363,6 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             last=rows.ids[-1] if rows.ids else None,
             add_generation_prompt=next_turn,
         )
-        self.messages += messages
         rows.append(more, trained=False)
 
 

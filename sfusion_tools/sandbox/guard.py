@@ -46,10 +46,6 @@ def is_failure(outcome: Outcome) -> bool:
     return outcome.is_infrastructure and outcome not in _SILENT
 
 
-GuardState = Literal["closed", "open", "half_open"]
-"""The states of a circuit breaker: all is well; tripped; tripped, and trying calls again."""
-
-
 @dataclass(frozen=True, slots=True)
 class GuardedCall:
     """A call that was let through."""
@@ -99,11 +95,6 @@ class GuardCore:
         self._round = 0
         self._probing = 0
         self._probed: list[bool] = []
-
-    def state(self, now: float) -> GuardState:
-        if self.trip is None:
-            return "closed"
-        return "half_open" if now >= self._probe_at else "open"
 
     def begin(self, now: float) -> GuardedCall | None:
         """Let a call through, or return None to refuse it."""

@@ -18,12 +18,10 @@ from functools import partial
 from typing import Any
 
 from sfusion_tools._loops import DeferringLock, tells_real_time
-from sfusion_tools.limiter import Limiter
-from sfusion_tools.limiter.ray_limiter import ClientKey, ray_is_running, ray_session
+from sfusion_tools.limiter.ray_limiter import ray_is_running, ray_session
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.result import CallResult
-from sfusion_tools.sandbox.shared_guard import SandboxGuard
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +31,6 @@ SECONDS = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 
 """The boundaries of the histograms."""
 MOST_TIMES = 100_000
 """How many calls are remembered until they are passed on."""
-STATES = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class _Instruments:
@@ -62,9 +59,6 @@ class _Instruments:
             }.items()
         )
         self.in_flight = make(metrics.Gauge, "calls_in_flight", "Tool calls in flight in this process.", "tool")
-        self.held = make(metrics.Gauge, "permits_held", "Permits that this process holds.", "limiter")
-        self.waiting = make(metrics.Gauge, "permits_waiting", "Callers of this process that wait.", "limiter")
-        self.guard = make(metrics.Gauge, "guard_state", "0 closed, 1 half open, 2 open.", "endpoints")
 
 
 @dataclass(slots=True)
@@ -85,7 +79,6 @@ class RayMetrics(LoopResource):
         self._flushing = threading.Lock()
         self._ended = _Ended()
         self._in_flight: Counter[str] = Counter()
-        self._limiters: set[str] = set()
         self._timer: threading.Timer | None = None
         self._session = ""
         self._instruments: _Instruments | None = None
@@ -151,23 +144,6 @@ class RayMetrics(LoopResource):
             to.seconds.observe(seconds, {"tool": tool})
         for tool, count in in_flight.items():
             to.in_flight.set(count, {"tool": tool})
-        held: Counter[str] = Counter()
-        waiting: Counter[str] = Counter()
-        guards: dict[str, int] = {}
-        for scope, key, resource in runtime.opened():
-            if isinstance(resource, Limiter) and isinstance(key, ClientKey):
-                held[key.name] += resource.held
-                waiting[key.name] += resource.waiting
-            elif isinstance(resource, SandboxGuard) and tells_real_time(scope.loop):
-                state, label = STATES[resource.state(scope.loop.time())], ", ".join(resource.endpoints)
-                guards[label] = max(state, guards.get(label, 0))
-        for label, state in guards.items():
-            to.guard.set(state, {"endpoints": label})
-        # A limiter whose last client is gone keeps its last values in Ray unless they are set once more.
-        self._limiters |= held.keys()
-        for name in self._limiters:
-            to.held.set(held[name], {"limiter": name})
-            to.waiting.set(waiting[name], {"limiter": name})
 
     async def aclose(self) -> None:
         """At the end of a loop: pass on what there is, for this process may end too."""

@@ -12,7 +12,7 @@ from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.endpoints import base_urls, redact
-from sfusion_tools.sandbox.guard import GuardCore, GuardedCall, GuardSettings, GuardState, Trip, is_failure
+from sfusion_tools.sandbox.guard import GuardCore, GuardedCall, GuardSettings, Trip, is_failure
 from sfusion_tools.sandbox.result import CallResult
 
 logger = logging.getLogger(__name__)
@@ -29,10 +29,6 @@ class SandboxGuard(LoopResource):
         self.endpoints = tuple(endpoints)
         self._core = GuardCore(settings)
         self._lock = DeferringLock()
-
-    def state(self, now: float) -> GuardState:
-        with self._lock:
-            return self._core.state(now)
 
     def begin(self, now: float) -> GuardedCall:
         """Begin a call, to be given to ``end``; raise GuardTripped if it must not be made."""

@@ -13,7 +13,7 @@ from benchmarks.figures import OURS, BenchResult, Goal, GrowthCurve, GrowthPoint
 from benchmarks.ground import Ground
 from benchmarks.growth import Growth, TooSmall, measure_growth
 from benchmarks.reporter import BenchReporter, GrowthReporter, figure
-from sfusion.harness.reports.line_chart import svg_file
+from benchmarks.svg_file import svg_file
 
 RESULT = BenchResult(
     "call",
@@ -148,7 +148,7 @@ def test_a_machine_that_is_too_small_for_a_point_says_so_and_measures_the_others
     ]
     charts = growth_charts([time, memory])
     assert list(charts) == ["nodes", "nodes-memory"]
-    drawn = svg_file([charts["nodes"]])
+    drawn = svg_file(charts["nodes"])
     assert drawn.count("<circle") == 2
     assert "nodes, time: µs per call, exponent 2.00" in drawn
     assert "prefers-color-scheme: dark" in drawn

@@ -183,11 +183,10 @@ def _reads(read: Any, block: Block) -> str:
 
 
 def _yaml(block: Block, folder: Path) -> str:
-    """Parse YAML with the reader of its kind: fault rules, scenario, tool config, probes, formats, workflow, ..."""
+    """Parse YAML with the reader of its kind: fault rules, scenario, tool config, formats, workflow, ..."""
     from sfusion.fakes.faults import parse_rules
     from sfusion.harness.lab.scenarios import parse_scenarios
     from sfusion.harness.lab.scenarios.model import Scenario
-    from sfusion.harness.real.probes.suite import read_probes
     from sfusion_tools.formats.declared import read_formats
     from sfusion_tools.tool_registry import initialize_tools_from_config
 
@@ -200,8 +199,6 @@ def _yaml(block: Block, folder: Path) -> str:
                 parse_scenarios(block.text, file=block.place, base=folder)
             case {"tools": list()}:
                 initialize_tools_from_config(_saved(block, folder))
-            case {"probes": list()}:
-                read_probes([_saved(block, folder)])
             case {"jobs": dict(jobs), **workflow}:
                 return _workflow(jobs, workflow)
             case {"repos": list(repos)}:
@@ -214,9 +211,7 @@ def _yaml(block: Block, folder: Path) -> str:
                     whole.setdefault("load", {"calls": 1})
                 parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
             case _:
-                return (
-                    "neither fault rules, a scenario, a part of one, a tool config, probes, formats, a workflow, hooks"
-                )
+                return "neither fault rules, a scenario, a part of one, a tool config, formats, a workflow, hooks"
     except Exception as error:  # every error of a reader is a problem of the page
         return f"{type(error).__name__}: {error}"
     return ""

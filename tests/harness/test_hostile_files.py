@@ -27,7 +27,7 @@ from sfusion.harness.lab.runs.directory import read_run
 from sfusion.harness.lab.scenarios import parse_scenarios, read_scenarios
 from sfusion.harness.real.drift.judging import recorded_answers
 from sfusion.harness.real.probes.cassette import read_recording
-from sfusion.harness.real.probes.suite import bundled_probes, read_probes
+from sfusion.harness.real.probes.suite import bundled_probes
 from sfusion.harness.rollouts.viewer import open_dump
 from sfusion.harness.search.hunt.corpus import _VERSION, HUNT, Corpus
 from sfusion.harness.search.hunt.hunt import Hunt
@@ -107,7 +107,6 @@ READERS: dict[str, tuple[Callable[[], str | bytes], Callable[[Path], Any]]] = {
     "tools.yaml": (lambda: TOOLS, read_entries),
     "script.yaml": (lambda: SCRIPT, ScriptedPolicy.load),
     "script.json": (lambda: json.dumps(["hello", {"turn": 1, "say": "hi"}]), ScriptedPolicy.load),
-    "probes.yaml": (lambda: PROBES, lambda path: read_probes([path])),
     "cassette.jsonl": (lambda: RECORDING, Cassette.load),
     "recording.jsonl": (
         lambda: RECORDING,

@@ -314,7 +314,7 @@ tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "queu
 
 async def call():
     _, _, metrics = await tool.execute("", {"code": "1"})
-    return metrics["outcome"], [key.kind for _, key, _ in runtime.opened() if isinstance(key, ClientKey)]
+    return metrics["outcome"], [key.kind for key, _ in runtime.scope().items() if isinstance(key, ClientKey)]
 
 async def main():
     told = []
@@ -365,7 +365,7 @@ async def main():
     print(json.dumps(ended))
 
 async def queued(number):
-    while [(c.held, c.waiting) for _, key, c in runtime.opened() if isinstance(key, ClientKey)] != [(1, number)]:
+    while [(c.held, c.waiting) for key, c in runtime.scope().items() if isinstance(key, ClientKey)] != [(1, number)]:
         await asyncio.sleep(0.01)
 
 asyncio.run(main())

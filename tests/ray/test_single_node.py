@@ -334,28 +334,18 @@ def test_the_docs_list_the_metrics_that_ray_gets() -> None:
     assert {m.info["name"]: type(m).__name__.lower() for m in made} == listed("The tool, in Ray")
 
 
-def test_permits_calls_in_flight_and_the_guard_are_shown_while_calls_run(recorded: Recorded, limiter_name: str) -> None:
+def test_calls_in_flight_and_waits_are_shown_while_calls_run(recorded: Recorded, limiter_name: str) -> None:
     faults = [{"code": "hang", "what": "hang"}, {"code": "fail", "what": {"status": 500}}]
 
     async def go() -> None:
         async with FakeSandbox(executor="scripted", faults=faults) as sandbox:
-            tool = metered(sandbox, limiter_name, rate_limit=1, guard={"window": 1})
+            tool = metered(sandbox, limiter_name, rate_limit=1)
             metrics = runtime.shared(RayMetrics, RayMetrics)
             await tool.execute("", {"code": "1"})
-            metrics.flush()
-            assert recorded.last("guard_state", endpoints=sandbox.url) == 0
-            await tool.execute("", {"code": "fail"})
             calls = [asyncio.create_task(tool.execute("", {"code": "hang"})) for _ in range(3)]
             await reached(lambda: sandbox.ledger.in_flight)
             metrics.flush()
-            assert recorded.last("permits_held", limiter=limiter_name) == 1
-            assert recorded.last("permits_waiting", limiter=limiter_name) == 2
             assert recorded.last("calls_in_flight") == 3
-            assert recorded.last("guard_state", endpoints=sandbox.url) == 2
-            other = metered(sandbox, limiter_name, enable_global_rate_limit=False, guard={"window": 2})
-            await other.execute("", {"code": "1"})
-            metrics.flush()
-            assert recorded.last("guard_state", endpoints=sandbox.url) == 2, "the worst guard of these sandboxes"
             impatient = metered(sandbox, limiter_name, rate_limit=1, queue_timeout=0.1)
             await impatient.execute("", {"code": "1"})
             metrics.flush()
@@ -372,8 +362,6 @@ def test_permits_calls_in_flight_and_the_guard_are_shown_while_calls_run(recorde
             assert recorded.sum("attempts", status="500") == before + 1, "the call that trips the guard was sent"
 
     asyncio.run(go())
-    assert recorded.last("permits_held", limiter=limiter_name) == 0, "the end of the loop is seen too"
-    assert recorded.last("permits_waiting", limiter=limiter_name) == 0
 
 
 def test_metrics_are_passed_on_while_a_loop_runs(

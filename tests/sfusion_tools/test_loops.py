@@ -84,7 +84,7 @@ def test_an_interrupted_caller_cancels_the_work_in_its_own_loop() -> None:
             log.append("ended")
 
     with pytest.raises(KeyboardInterrupt):
-        in_own_loop(work)
+        in_own_loop(work())
     assert log == ["ended"]
 
 
@@ -95,5 +95,5 @@ def test_the_loop_of_the_callers_thread_is_left_alone() -> None:
     with asyncio.Runner() as runner:
         own = runner.get_loop()
         asyncio.set_event_loop(own)
-        assert in_own_loop(number) == 3
+        assert in_own_loop(number()) == 3
         assert asyncio.get_event_loop_policy().get_event_loop() is own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfusion.fakes.wire.message import Answer
+from sfusion.fakes.wire.request_log import _line
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import Story
 from sfusion.harness.studies.learn.attempts import ending_of, outcome_of
 from sfusion.harness.studies.look.access_records import access_records
+from sfusion.harness.studies.look.own_lines import event_call
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import ANSWERED, Attempt, Call, CallFold, fold_call, spans_of
 from sfusion_tools.sandbox.answer import read_answer
@@ -45,6 +49,14 @@ def events(status: int | None, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
+def logged(status: int | None, **facts: Any) -> Call:
+    """The request as a fake or a proxy writes it to an event log."""
+    answer = None if status is None else Answer(status, b"{}", "application/json")
+    known = {"client_gone": False, "spoiled": True, **facts}
+    line = _line("w", (_line, "http://s", "c1", 1e9, 2.0, 100, answer, None, known["client_gone"], known["spoiled"]))
+    return event_call(json.loads(line))
+
+
 def run_of(status: int | None) -> Call:
     """The call of a tool that records no attempts, in the journal of a run."""
     called = {"at": 0.0, "source": "world", "event": "called", "call": "c1"}
@@ -55,7 +67,7 @@ def run_of(status: int | None) -> Call:
 @pytest.mark.parametrize("status", [*range(100, 600), None])
 def test_whoever_tells_of_a_status_means_the_same(status: int | None) -> None:
     fold = CallFold()
-    told = {"journal": next(call for event in events(status) for call in fold.add(event))}  # type: ignore[arg-type]
+    told = {"journal": next(call for event in events(status) for call in fold.add(event)), "log": logged(status)}  # type: ignore[arg-type]
     if status is not None:
         for name, line in (("nginx", NGINX), ("uvicorn", UVICORN)):
             (told[name],) = access_records(line.format(status=status).encode(), 1) or ()
@@ -82,7 +94,7 @@ def test_a_client_that_left_without_an_answer_had_waited_long_enough() -> None:
     assert Outcome.of_status(None, client_gone=True) is Outcome.TRANSPORT_TIMEOUT
     fold = CallFold()
     (call,) = (call for event in events(None, client_gone=True) for call in fold.add(event))  # type: ignore[arg-type]
-    assert call.outcome is Outcome.TRANSPORT_TIMEOUT
+    assert call.outcome is logged(None, client_gone=True).outcome is Outcome.TRANSPORT_TIMEOUT
 
 
 def test_the_fold_of_a_stream_and_of_a_whole_journal_are_the_same(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def server_steps(story: Story, lease: float = inf) -> list[tuple[str, Any, Event
                 end(event["call"], event)
             case "world", "worker_paused":
                 stopped.setdefault(event["worker"], event["at"])
-            case "world", "worker_resumed" if event["at"] - stopped.pop(event["worker"]) >= lease:
+            case "world", "worker_resumed" if event["at"] - stopped.pop(event["worker"], event["at"]) >= lease:
                 # It has lost its permits and cannot take requests back.
                 for call in calls.pop(event["worker"], ()):
                     end(call, event)

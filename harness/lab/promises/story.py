@@ -196,9 +196,7 @@ class Story:
 
     def of_world(self, *events: str) -> list[Event]:
         found = [self._world_by_name[event] for event in events if event in self._world_by_name]
-        if len(found) <= 1:
-            return found[0] if found else []
-        return [one for one in self.world if one["event"] in events]
+        return found[0] if len(found) == 1 else [one for one in self.world if found and one["event"] in events]
 
     @cached_property
     def _world_by_name(self) -> dict[str, list[Event]]:

@@ -204,7 +204,7 @@ class Play:
         self._backend.use_model(model)
         for twin in simulate(part, self._scenario.seed):
             pairs = zip(model.begin(), itertools.cycle(workers), strict=False)
-            await _together((one.name, _roll(one, name)) for name, one in pairs if one.alive)
+            await _together((one.name, one.roll(name)) for name, one in pairs if one.alive)
             if model.stopped:
                 self._note("world", "training_stopped", step=twin.step, why="guard")
                 return
@@ -351,17 +351,13 @@ def note_stuck(journal: Journal, error: WorldError) -> None:
     journal.note(journal.last_time, "world", "stuck", text=str(error), raised=type(error).__name__)
 
 
-async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, object]]]) -> None:
     """Run each in the process that it belongs to."""
     tasks = []
     for process, work in works:
         with running_as(process):
             tasks.append(asyncio.ensure_future(work))
     await _all(tasks)
-
-
-async def _roll(worker: WorkerHandle, name: str) -> None:
-    await worker.roll(name)
 
 
 async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:

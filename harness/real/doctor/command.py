@@ -58,7 +58,6 @@ class DoctorOptions:
     program: Annotated[
         Path | None, option("Measure throughput with this Python program, one like those of your training.")
     ] = None
-    long: Annotated[bool, option("Also run one program for default_timeout seconds.")] = False
     from_container: Annotated[bool, option("Training runs in a container: judge the address from there.")] = False
     packages: Annotated[str | None, option("Python packages that training needs, separated by commas.", "A,B")] = None
     languages: Annotated[str | None, option("Languages that training needs, separated by commas.", "A,B")] = None
@@ -78,7 +77,6 @@ class DoctorOptions:
             connect=min(5.0, self.timeout),
             quick=self.quick,
             sweep=self.sweep,
-            long=self.long,
             per_check=40.0 + 4 * self.timeout,
             from_container=self.from_container,
             packages=_names(self.packages),
@@ -98,8 +96,6 @@ def doctor(options: DoctorOptions) -> int:
     with _sandboxes(options.sandbox, options.tools) as sandboxes:
         if model_out is not None and len(sandboxes) != 1:
             fail(f"--model-out describes one sandbox, but there are {len(sandboxes)}; give the URL of one")
-        if options.long:  # a check may take as long as the longest program that it runs
-            plan = replace(plan, per_check=plan.per_check + max(one.default_timeout for one in sandboxes))
         with DoctorReporter(text_stream(options.json), len(CHECKS)) as shown:
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)

@@ -175,7 +175,7 @@ async def check_connection(context: CheckContext) -> Finding | None:
 
 async def check_ping(context: CheckContext) -> Finding | None:
     """Does it speak HTTP, with or without TLS as the URL says, and answer a ping?"""
-    settings, plan = context.settings, context.plan
+    settings = context.settings
     ping = context.ping = await context.get("v1/ping")
     if isinstance(ping, NoAnswer):
         return await _judge_protocol(context, ping)
@@ -184,13 +184,6 @@ async def check_ping(context: CheckContext) -> Finding | None:
         return _http_to_tls(context)
     if ping.status != 200:
         raise NotExamined(f"it returns {ping.status}; run_code shows whether programs run anyway")
-    if ping.seconds >= plan.slow_ping:
-        return hurts(
-            "slow-ping",
-            seen=f"GET /v1/ping took {ping.seconds:.1f} s on a server that should be idle",
-            training="the server's event loop or its machine is busy: calls wait as long before they start",
-            change="look for other load on it; give it more cores, or add instances",
-        )
     return None
 
 

@@ -15,8 +15,8 @@ from sfusion.harness.real.doctor.context import CheckContext, secrets_of_proxies
 from sfusion.harness.real.doctor.endpoint import check_connection, check_ping, check_run_code
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts
 from sfusion.harness.real.doctor.http import open_http
-from sfusion.harness.real.doctor.image import check_languages, check_packages, detect_fake, detect_version
-from sfusion.harness.real.doctor.limits import check_default_timeout, check_memory_limit, check_run_timeout
+from sfusion.harness.real.doctor.image import check_languages, check_packages, detect_version
+from sfusion.harness.real.doctor.limits import check_memory_limit, check_run_timeout
 from sfusion.harness.real.doctor.output import check_long_output, check_stdin_race
 from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
 from sfusion.harness.real.doctor.throughput import check_throughput
@@ -63,13 +63,11 @@ CHECKS: tuple[Check, ...] = (
     Check("ping", check_ping),
     Check("run_code", check_run_code),
     Check("route", check_route),
-    Check("fake detection", detect_fake),
     Check("memory limit", check_memory_limit),
     Check("languages", check_languages),
     Check("packages", check_packages),
     Check("long output", check_long_output),
     Check("run_timeout", check_run_timeout),
-    Check("default_timeout", check_default_timeout),
     Check("stdin race", check_stdin_race, is_load=True),
     Check("throughput", check_throughput, is_load=True),
     Check("stability", check_stability),

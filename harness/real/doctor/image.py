@@ -1,20 +1,17 @@
-"""What the server is and has: its version, languages and packages, and is it a fake?"""
+"""What the server is and has: its version, languages and packages."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext
 from sfusion.harness.real.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.real.doctor.http import HttpAnswer
 from sfusion.harness.real.doctor.settings import LANGUAGES, PACKAGES
 from sfusion.harness.real.probes.suite import bundled_probes
 from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
-from sfusion_tools.wording import counted
 
 
 async def detect_version(context: CheckContext) -> Finding | None:
@@ -37,40 +34,6 @@ async def detect_version(context: CheckContext) -> Finding | None:
         training="the fake's profile of that name behaves the same",
         change=f"test with `--profile {looks}`, or `profile: '{looks}'` in scenarios",
     )
-
-
-async def detect_fake(context: CheckContext) -> Finding | None:
-    answer = await context.get("__sfusion/state")
-    state = _json(answer.body) if isinstance(answer, HttpAnswer) else None
-    if not isinstance(answer, HttpAnswer) or not isinstance(state, dict):
-        return None
-    realm = str(answer.headers.get("WWW-Authenticate", ""))
-    if answer.status == 401 and "sfusion" in realm:
-        return _fake("it answers /__sfusion/state, and asks for its token", proxy="sfusion proxy" in realm)
-    if answer.status != 200 or "faults" not in state:
-        return None
-    facts = [f"{key} {state[key]}" for key in ("profile", "executor") if key in state]
-    rules = len(state["faults"])
-    facts.append(counted(rules, "fault rule") if rules else "no faults")
-    return _fake(", ".join(facts), proxy="upstream" in state)
-
-
-def _fake(seen: str, *, proxy: bool = False) -> Finding:
-    what = "sfusion's fault proxy, in front of a sandbox" if proxy else "sfusion's fake, not a Sandbox Fusion server"
-    return note(
-        "fake",
-        seen=f"this is {what}: {seen}",
-        training="fine for tests; the other findings show how it is configured"
-        + (", and how the sandbox behind it behaves" if proxy else ""),
-        change="nothing, unless training should use a real sandbox",
-    )
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return parse_json(body, "answer")
-    except ValueError:
-        return None
 
 
 _FINDS = """import importlib.util, json

@@ -165,10 +165,6 @@ class Plan:
     """Skip the burst and the sweep."""
     sweep: bool | None = None
     """True: the full sweep, also on other machines; False: none; None: short on other machines."""
-    long: bool = False
-    """Also run one program as long as default_timeout."""
-    longest: float = 5.0
-    """A default_timeout up to this many seconds is tested even without ``long``."""
     from_container: bool = False
     """Training runs in a container, even if this process does not."""
     packages: Sequence[str] | None = None
@@ -185,8 +181,6 @@ class Plan:
     """Seconds after which the sweep starts no further level."""
     program: str | None = None
     """The Python program of the sweep; None: one that sleeps ``sweep_sleep`` seconds."""
-    slow_ping: float = 1.0
-    """A ping that takes this many seconds is slow; an idle server answers within milliseconds."""
     timed_out_after: float = 1.0
     """The run_timeout of programs that exceed it on purpose."""
 

@@ -44,8 +44,8 @@ from sfusion.harness.real.probes.cassette import read_recording, recording_lines
 from sfusion.harness.real.probes.model import Probe
 from sfusion.harness.real.probes.raw_http import Server
 from sfusion.harness.real.probes.sending import Sender, scrubber_for
-from sfusion.harness.real.probes.suite import chosen, read_probes, suite_with
-from sfusion.harness.real.targets import FakeTarget, open_targets, read_target
+from sfusion.harness.real.probes.suite import bundled_probes, chosen
+from sfusion.harness.real.targets import open_targets, read_target
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.files import check_new_file
 from sfusion.harness.terminal import ProgressReporter
@@ -64,7 +64,6 @@ class DriftOptions:
     real: Annotated[str | None, Argument(metavar=_REAL, help="The real sandbox, or a recording of one (.jsonl).")] = (
         None
     )
-    against: Annotated[str | None, option("Compare with another real sandbox instead of the fake.", _REAL)] = None
     record: Annotated[Path | None, option("Write the answers of the real one to this file and compare nothing.")] = None
     force: Force = False
     executor: Annotated[
@@ -73,9 +72,6 @@ class DriftOptions:
     profile: Annotated[
         str, option("Which server the fake plays; auto: found by the real one's answers.", "2026-07|2025-06|auto")
     ] = "auto"
-    probes: Annotated[
-        list[Path] | None, option("Your own probes; the same id replaces a bundled one. Repeatable.", "FILE|DIR")
-    ] = None
     keyword: Keyword = ""
     quick: Annotated[bool, option("Skip the slow probes.")] = False
     header: Headers = None
@@ -86,7 +82,7 @@ class DriftOptions:
 
 @command
 def drift(options: DriftOptions) -> int:
-    probes = chosen(suite_with(read_probes(options.probes or [])), keyword=options.keyword, quick=options.quick)
+    probes = chosen(bundled_probes(), keyword=options.keyword, quick=options.quick)
     if options.show:
         _list(probes)
         return 0
@@ -100,12 +96,9 @@ def drift(options: DriftOptions) -> int:
     if options.executor not in runners:
         fail(f"--executor {options.executor!r} cannot be compared; {near(options.executor, runners)}")
     Reports(json=options.json).check()
-    against = options.against
-    if against is not None and not _is_file(against) and isinstance(read_target(against), FakeTarget):
-        fail("--against: fake is not a real sandbox; leave --against out to compare with the fake")
     right = _real(options.real, probes, options)
     notes: list[str] = []
-    left = _fake(probes, right, options, notes) if against is None else _real(against, probes, options)
+    left = _fake(probes, right, options, notes)
     report = compare_answers(probes, left, right, notes)
     print_report(report, text_stream(options.json))
     write_answer(options.json, as_json(report))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfusion.fakes.wire import dump_json
-from sfusion.fakes.wire.message import json_line
+from sfusion.fakes.wire.message import dump_json, json_line
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.real.probes.model import Probe
 from sfusion.harness.real.probes.raw_http import ProbeAnswer

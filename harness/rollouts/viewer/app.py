@@ -23,8 +23,7 @@ from sfusion.harness.rollouts.viewer.sample_list import SampleList
 
 _PROMPTS = {
     "find": "find:",
-    "filter": "filter (for example: score<1 outcome:unreachable bonus):",
-    "goto": "go to sample:",
+    "filter": "filter (for example: score<1 outcome:unreachable):",
 }
 _SAMPLES_PER_UPDATE = 500
 
@@ -43,7 +42,6 @@ class ViewerApp(App[None]):
         Binding("slash", "ask('find')", "Find", key_display="/"),
         Binding("enter", "next_hit", "Next hit"),
         Binding("f", "ask('filter')", "Filter"),
-        Binding("g", "ask('goto')", "Go"),
         Binding("t", "fold", "Calls"),
         Binding("r", "fields", "Fields"),
         Binding("q", "quit", "Quit"),
@@ -258,10 +256,8 @@ class ViewerApp(App[None]):
             await self._show_sample()
             if value:
                 self._find(self.step, value, list(self.samples.rows), self.samples.cursor)
-        elif self._prompt == "filter":
-            self._set_filter(value)
         else:
-            self._go_to(value)
+            self._set_filter(value)
 
     def _set_filter(self, text: str) -> None:
         try:
@@ -271,15 +267,6 @@ class ViewerApp(App[None]):
             return
         self._wanted = self.samples.current
         self._list_rows()
-
-    def _go_to(self, text: str) -> None:
-        if not text.isdecimal() or not 1 <= int(text) <= len(self.step):
-            message = f"there is no sample {text!r}; give a number from 1 to {len(self.step)}"
-            self.notify(message, severity="error", markup=False)
-        elif int(text) - 1 in self.samples.rows:
-            self.samples.cursor = self.samples.rows.index(int(text) - 1)
-        else:
-            self.notify(f"sample {text} does not match the filter", severity="warning", markup=False)
 
     def action_next_hit(self) -> None:
         """Select the next sample that contains the search text."""

@@ -226,6 +226,8 @@ def is_clear(scenario: Scenario) -> bool:
     cancelled = scenario.load is not None and scenario.load.cancel is not None
     if any(part.repeated for part in scenario.programs) and (cancelled or not expected.is_calm):
         return False  # requests with the same code can only be told apart where all of them succeed
+    if any(part.arguments == {"code": "print(1)"} for part in scenario.programs):
+        return False  # a change has left nothing wrong in these arguments
     most = expected.most_seconds
     lowered = [part for part in scenario.programs if part.timeout is not None and part.timeout > most]
     return all(

@@ -26,9 +26,11 @@ from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import VISIBLE, Headers, hidden_value, read_headers
 from sfusion.harness.errors import BadOption
 from sfusion.harness.serving.server_options import (
+    EventLog,
     Model,
     ServingOptions,
     admin_line,
+    check_event_log,
     read_model,
     serve_until_interrupted,
 )
@@ -48,6 +50,7 @@ class ProxyOptions(ServingOptions):
     model: Model = None
     header: Headers = None
     use_proxy_env: Annotated[bool, option("Obey HTTP_PROXY and similar variables.")] = False
+    event_log: EventLog = None
 
 
 @command
@@ -58,6 +61,7 @@ def proxy(options: ProxyOptions) -> None:
             _upstream(options.url),
             faults=rules,
             model=read_model(options.model),
+            event_log=check_event_log(options.event_log),
             headers=read_headers(options.header),
             trust_env=options.use_proxy_env,
             **keywords,

@@ -22,9 +22,11 @@ from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption, NotContained
 from sfusion.harness.serving.server_options import (
+    EventLog,
     Model,
     ServingOptions,
     admin_line,
+    check_event_log,
     read_model,
     refuse_readable,
     serve_until_interrupted,
@@ -60,6 +62,7 @@ class SandboxOptions(ServingOptions):
         bool, option("Programs may use the network, and so call this server; the level is accident-proof then.")
     ] = False
     cassette: Annotated[Path | None, option("Recorded answers for the recorded executor.")] = None
+    event_log: EventLog = None
 
 
 @command
@@ -73,6 +76,7 @@ def serve_sandbox(options: SandboxOptions) -> None:
             model=read_model(options.model),
             scripts=_scripts(options.scripts),
             cassette=options.cassette,
+            event_log=check_event_log(options.event_log),
             **keywords,
         )
 

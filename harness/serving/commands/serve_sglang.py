@@ -42,7 +42,6 @@ class EngineOptions(ServingOptions):
     first_token: Annotated[float, option("Time until the first token.", "SECONDS", _LOAD, min=0)] = 0.0
     per_token: Annotated[float, option("Time for each further token.", "SECONDS", _LOAD, min=0)] = 0.0
     load: Annotated[float, option("Slowdown per concurrent request.", panel=_LOAD, min=0)] = 0.0
-    spread: Annotated[float, option("Sigma of a log-normal factor on all times.", panel=_LOAD, min=0)] = 0.0
     max_running: Annotated[int | None, option("Maximum concurrent requests.", panel=_LOAD, min=1)] = None
     max_queued: Annotated[int | None, option("Maximum waiting requests; more get a 503.", panel=_LOAD, min=0)] = None
 
@@ -57,7 +56,7 @@ def serve_sglang(options: EngineOptions) -> None:
                 read_policy(options.policy),
                 format=parser or "qwen25",
                 context_length=options.context_length,
-                latency=Latency(options.first_token, options.per_token, load=options.load, spread=options.spread),
+                latency=Latency(options.first_token, options.per_token, load=options.load),
                 max_running=options.max_running,
                 max_queued=options.max_queued,
                 seed=options.seed,

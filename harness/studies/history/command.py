@@ -18,12 +18,10 @@ from typer import Argument
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import text_stream, write_json
-from sfusion.harness.commandline.options import Html, Json, Svg
+from sfusion.harness.commandline.options import Html, Json
 from sfusion.harness.reports import Reports
-from sfusion.harness.reports.files import check_file
-from sfusion.harness.reports.line_chart import svg_file
 from sfusion.harness.studies.history.store import read_histories
-from sfusion.harness.studies.history.telling import HistoryReporter, charts, render_history
+from sfusion.harness.studies.history.telling import HistoryReporter, render_history
 
 
 @command
@@ -34,16 +32,12 @@ def history(
     ] = None,
     out: Annotated[Path, option("The folder that was given to `sfusion run --out`.", "DIR")] = Path("runs"),
     html: Html = None,
-    svg: Svg = None,
     json_file: Json = None,
 ) -> None:
     found = read_histories(out, scenarios or [])
     Reports(html=html, json=json_file).check()
-    check_file("--svg", svg)
     with HistoryReporter(text_stream(json_file), len(found), "history") as shown:
         shown.finish(found, detailed=bool(scenarios) or len(found) == 1)
     if html is not None:
         write_file(html, render_history(found, str(out)))
-    if svg is not None:
-        write_file(svg, svg_file([chart for one in found for chart in charts(one, named=len(found) > 1)]))
     write_json(json_file, {"history": 1, "scenarios": {one.name: one.as_list() for one in found}})

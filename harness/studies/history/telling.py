@@ -1,4 +1,4 @@
-"""A history on the terminal, as a page and as charts."""
+"""A history on the terminal, and as a page with charts."""
 
 from __future__ import annotations
 
@@ -96,19 +96,18 @@ def render_history(found: Sequence[ScenarioHistory], out: str) -> str:
     )
 
 
-def charts(one: ScenarioHistory, *, named: bool = False) -> list[LineChart]:
+def charts(one: ScenarioHistory) -> list[LineChart]:
     """Throughput and durations over the runs; the colour of a point is the state of its run."""
     labels = [record.commit[:8] or f"#{record.run}" for record in one.records]
-    prefix = f"{one.name}: " if named else ""
     durations = [ChartLine(name, _points(one.records, name)) for name in ("p50", "p95", "p99")]
     return [
         LineChart(
-            f"{prefix}Calls that ended ok per second",
+            "Calls that ended ok per second",
             "run",
             labels,
             [ChartLine("", _points(one.records, "throughput"))],
         ),
-        LineChart(f"{prefix}How long a call took, in seconds", "run", labels, durations),
+        LineChart("How long a call took, in seconds", "run", labels, durations),
     ]
 
 

@@ -1,12 +1,10 @@
-"""The calls and requests of a log, made ready to learn from: attempts put together, and one clock for all workers."""
+"""The calls and requests of a log, made ready to learn from: attempts put together."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import permutations
 from operator import itemgetter
 from typing import Literal
 
@@ -144,85 +142,3 @@ def requests_of(records: Iterable[Call], start: float, end: float) -> list[Timed
             ending = "hang"
         requests.append(TimedAttempt(began - start, (end if ended is None else ended) - start, ending, one))
     return requests
-
-
-_FEWEST = 20
-_FEWEST_TROUBLED = 5
-_APART = 0.1
-"""The share of the time of a worker by which clocks must differ to be noticed."""
-_SHORTEST = 2.0
-_SAME = 0.2
-"""The share of a difference within which two ways to see it agree."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Worker:
-    name: str
-    began: float
-    ended: float
-    trouble: tuple[float, ...]
-    """When its trouble began, was half over, and ended; empty if it had little."""
-
-
-def with_one_clock(calls: Sequence[Call]) -> tuple[Sequence[Call], str]:
-    """Return calls with the times of one clock as far as that can be known, and a remark where clocks differ.
-
-    Clocks differ if one worker began, ended and had its trouble later than another by the same time. Where nothing
-    failed, workers that began and ended later may have done so, and where they had trouble at different times for
-    other reasons, that may have been so: this is only remarked.
-    """
-    by_worker: dict[str, list[Call]] = {}
-    for call in calls:
-        by_worker.setdefault(call.worker, []).append(call)
-    workers = [_worker(name, own) for name, own in by_worker.items() if len(own) >= _FEWEST]
-    if len(workers) < 2 or len({call.source for call in calls}) > 1 or not all(call.timed for call in calls):
-        return calls, ""
-    first = min(workers, key=lambda one: one.began)
-    late = {one.name: one.began - first.began for one in workers}
-    most = max(late.values())
-    least = max(_SHORTEST, _APART * statistics.median(one.ended - one.began for one in workers))
-    is_shifted = most >= least and all(
-        _is_same(one.ended - first.ended, late[one.name]) for one in workers if late[one.name] >= least
-    )
-    troubled = [one for one in workers if one.trouble]
-    # The trouble of one worker ended long before that of another began.
-    are_apart = any(other.trouble[0] - one.trouble[2] >= least for one, other in permutations(troubled, 2))
-    if (
-        is_shifted
-        and are_apart
-        and all(
-            _is_same(one.trouble[1] - troubled[0].trouble[1], late[one.name] - late[troubled[0].name])
-            for one in troubled
-        )
-    ):
-        moved = [replace(call, began=call.began - late.get(call.worker, 0.0)) for call in calls]
-        return sorted(moved, key=lambda call: call.began), (
-            f"the clocks of {len(workers)} workers differ by up to {most:.0f} s: each began, ended and had its trouble "
-            "that much later than another; corrected"
-        )
-    if are_apart:
-        return calls, (
-            f"{len(troubled)} workers had their trouble at different times; if their clocks differ, what is said about "
-            "when and for how long is wrong"
-        )
-    if is_shifted and len(troubled) < 2:
-        return calls, (
-            f"{len(workers)} workers began and ended up to {most:.0f} s apart; if they ran side by side, their clocks "
-            "differ, and what is said about the load is wrong"
-        )
-    return calls, ""
-
-
-def _worker(name: str, calls: Sequence[Call]) -> _Worker:
-    troubled = sorted(call.began for call in calls if has_trouble(call))
-    size = len(troubled)
-    return _Worker(
-        name,
-        min(call.began for call in calls),
-        max(call.began + (seconds_of(call) or 0.0) for call in calls),
-        (troubled[size // 10], troubled[size // 2], troubled[-1 - size // 10]) if size >= _FEWEST_TROUBLED else (),
-    )
-
-
-def _is_same(one: float, other: float) -> bool:
-    return abs(one - other) <= max(_SHORTEST, _SAME * abs(other))

@@ -1,4 +1,4 @@
-"""Why calls failed or took longer, in the order of what it cost: also waits for permits, and waves of other ends."""
+"""Why calls failed or took longer, in the order of what it cost; also waits for permits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from sfusion.harness.studies.learn.attempts import TimedAttempt, outcome_of
 from sfusion.harness.studies.learn.distributions import rounded
-from sfusion.harness.studies.learn.failures import FailureFit, bursts
+from sfusion.harness.studies.learn.failures import FailureFit
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.load import ProgramFit
 from sfusion.harness.studies.learn.sandbox_fit import SandboxFit
@@ -111,10 +111,6 @@ _SOME = 5
 
 _SMALLEST = 0.005
 """The share of what it cost up to which a cause is not worth a line beside others."""
-_TIMES_DENSER = 1.5
-_CLEAR = 15.0
-DIFFERENT = 0.1
-"""By how much of all calls a share must differ to be more than another batch of tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +119,7 @@ class Cause:
 
     kind: str
     """quota, queue, contention, degradation, slow_spell, slowdown, crash, wedge, slow_sandbox, malformed_calls,
-    rate_limit, unknown_limit, an ending, or the wave of an outcome."""
+    rate_limit, unknown_limit or an ending."""
     says: str
     evidence: str
     weight: float
@@ -138,37 +134,6 @@ class Cause:
         return (True, self.lost) if self.lost >= _SMALLEST else (False, self.weight)
 
 
-def find_waves(calls: Sequence[Call]) -> tuple[Cause, ...]:
-    """Find the times in which more calls ended in one way than otherwise; ``calls`` are in the order of their begin."""
-    if not all(call.timed for call in calls):
-        return ()
-    ended = [(call, outcome) for call in calls if (outcome := outcome_of(call)) is not None]
-    # Failures of requests are looked for among the requests.
-    told = {outcome for call, outcome in ended if outcome not in FAILURES or not call.attempts} - {"ok"}
-    return tuple(wave for outcome in sorted(told) for wave in _waves(ended, outcome))
-
-
-def _waves(ended: Sequence[tuple[Call, str]], outcome: str) -> Iterator[Cause]:
-    flags = [one == outcome for _, one in ended]
-    found = bursts(flags, _TIMES_DENSER, _CLEAR)
-    outside = len(flags) - sum(last - first for first, last in found)
-    usual = (sum(flags) - sum(sum(flags[first:last]) for first, last in found)) / max(outside, 1)
-    for first, last in found:
-        hit, count = sum(flags[first:last]), last - first
-        if hit / count - usual < DIFFERENT:
-            continue
-        start = ended[0][0].began
-        since, until = ended[first][0].began - start, ended[last - 1][0].began - start
-        when = f"since {since:.4g} s" if last == len(flags) else f"from {since:.4g} s to {until:.4g} s"
-        says = f"{hit / count:.0%} {outcome} instead of {usual:.0%} {when}"
-        evidence = (
-            f"{hit:,} of {counted(count, 'call')} in that time, {usual * outside:.0f} of {outside:,} otherwise; "
-            "the scenario mixes them over its whole time"
-        )
-        more = (hit - usual * count) / len(flags)
-        yield Cause(f"{outcome}_wave", says, evidence, more, lost=more)
-
-
 _MATTERS = 0.05
 """The weight from which on a cause may be the reason for waits for permits."""
 
@@ -178,7 +143,6 @@ def find_causes(
     requests: Sequence[TimedAttempt],
     sandboxes: Sequence[SandboxFit],
     programs: Sequence[ProgramFit],
-    waves: Sequence[Cause],
     permits: PermitWaits | None,
     span: float,
     *,
@@ -221,7 +185,7 @@ def find_causes(
                     label,
                 )
             )
-    causes = [*_together(sandboxes, causes), *waves]
+    causes = _together(sandboxes, causes)
     malformed = [one for one in programs if one.outcome == "bad_arguments"]
     if malformed:
         count, known = sum(one.calls for one in malformed), malformed[0].of

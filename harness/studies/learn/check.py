@@ -11,7 +11,7 @@ from sfusion.harness.lab.runs.runner import run_one, run_scenario
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.lab.scenarios.reading import vary
-from sfusion.harness.studies.learn.figures import RELATIVE, Comparison, compare, compare_courses, relative
+from sfusion.harness.studies.learn.figures import RELATIVE, Comparison, compare, relative
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion_tools.outcome import PROGRAM_OUTCOMES
 
@@ -47,11 +47,7 @@ def check(learned: Learned, text: str) -> Checked:
     if not calls:
         return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
     again = learn(calls)
-    rows = (
-        *compare(learned.figures, again.figures),
-        *compare_courses(learned.course, again.course),
-        *_compare_limits(learned, text),
-    )
+    rows = (*compare(learned.figures, again.figures), *_compare_limits(learned, text))
     # A main cause that struck few calls may strike none the next time.
     is_rare = bool(learned.causes) and learned.causes[0].harm[1] * learned.figures.calls < _RARE
     same_cause = is_rare or _names(again, learned.headline)

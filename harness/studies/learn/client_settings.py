@@ -178,7 +178,6 @@ def client_settings(
         **_patience([one for one in requests if one.attempt not in cut]),
         **{one.key: (rounded(one.seconds), one.evidence) for one in limits},
         **_attempts(calls, ended),
-        **_backoff(calls),
     }
 
 
@@ -263,27 +262,3 @@ def _attempts(calls: Sequence[Call], cut: frozenset[Call]) -> Noted:
 def _may_be_retried(last: Attempt) -> bool:
     is_failure = last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
     return is_failure and _order(last) is None
-
-
-def _backoff(calls: Sequence[Call]) -> Noted:
-    """The first pause is between half of ``backoff_base`` and all of it, beside what Retry-After asks for."""
-    first, longest = [], 0.0
-    for call in calls:
-        for number in range(1, len(call.attempts)):
-            before, after = call.attempts[number - 1 : number + 1]
-            if before.seconds is None:
-                continue
-            pause = after.after - after.waited - before.after - before.seconds - (before.retry_after or 0.0)
-            longest = max(longest, pause)
-            if number == 1:
-                first.append(max(0.0, pause))
-    if len(first) < 5:
-        return {}
-    found: Noted = {}
-    usual, base = RetryPolicy(), rounded(statistics.fmean(first) / 0.75)
-    if not 0.7 * usual.base <= base <= 1.4 * usual.base:
-        why = f"the first pause of {counted(len(first), 'call')} was {statistics.fmean(first):.3g} s on average"
-        found["backoff_base"] = (max(base, _SHORTEST), why)
-    if longest > 1.3 * usual.cap:
-        found["backoff_cap"] = (rounded(longest), "the longest pause")
-    return found

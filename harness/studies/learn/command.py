@@ -6,7 +6,7 @@ Comments in the YAML say where each number comes from; play it with `sfusion run
 would have done.
 
 Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50, p95, rate and
-attempts within 25%, when things happened within 15 points, the same main cause.
+attempts within 25%, the same main cause.
 
 Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the file is still
 written), 2 if the input is wrong.
@@ -29,8 +29,7 @@ import typer
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Force, Logs
-from sfusion.harness.errors import BadOption, LogError
-from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios
+from sfusion.harness.errors import LogError
 from sfusion.harness.reports.files import check_new_file
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.check import Checked, check
@@ -38,9 +37,9 @@ from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.figures import FEWEST
 from sfusion.harness.studies.learn.learned import Learned, learn
 from sfusion.harness.studies.learn.survey import Survey, Window, sample
-from sfusion.harness.studies.look import Call, LogReader
-from sfusion.harness.studies.look.reading import UnreadableLines, with_stdin
+from sfusion.harness.studies.look.reading import LogReader, UnreadableLines, with_stdin
 from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
 _EVERY = 10_000
@@ -54,9 +53,6 @@ def learn_from_logs(
     logs: Logs,
     out: Annotated[Path | None, option("Where to write the scenario (default, and `-`: stdout).", names="--to")] = None,
     force: Force = False,
-    name: Annotated[
-        str | None, option("Name of the scenario (default: that of FILE, or of the main cause).", "NAME")
-    ] = None,
     most: Annotated[
         int,
         option(
@@ -79,8 +75,7 @@ def learn_from_logs(
         with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
             calls, window = _read(files, reader, most, shown, unreadable)
     learned = learn(calls)
-    text = scenario_text(learned, _name(name, out, learned), _origin(logs, window, calls))
-    _refuse_bad_name(name, text)
+    text = scenario_text(learned, _name(out, learned), _origin(logs, window, calls))
     with ProgressReporter(stream, 1, "") as shown:
         _tell(shown, learned, window)
         if out is not None:
@@ -129,21 +124,10 @@ def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator
         yield record
 
 
-def _name(name: str | None, out: Path | None, learned: Learned) -> str:
-    if name is not None:
-        return name
+def _name(out: Path | None, learned: Learned) -> str:
     default = f"learned-{learned.headline.replace('_', '-')}" if learned.causes else "learned"
     stem = re.sub(r"[^a-z0-9._-]+", "-", out.stem.lower()).strip("-._") if out is not None else ""
     return stem if re.search("[a-z]", stem) else default
-
-
-def _refuse_bad_name(name: str | None, text: str) -> None:
-    try:
-        parse_scenarios(text, file="learned.yaml")
-    except ScenarioError as error:
-        if name is None:
-            raise
-        raise BadOption(f"--name {name}: {error}") from None
 
 
 def _origin(logs: Sequence[Path], window: Window, calls: Sequence[Call]) -> str:
@@ -167,12 +151,6 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
             f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
             f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried"
             + (f"; calls take {window.slower:.3g} times as long as usual" if window.slower > 1 else "")
-            + (
-                f"; {window.otherwise:.0%} of calls end neither ok nor by a failure of the sandbox, usually "
-                f"{window.usually:.0%}"
-                if window.otherwise > window.usually
-                else ""
-            )
         )
     shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
     for program in learned.programs:

@@ -6,11 +6,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sfusion.harness.studies.learn.attempts import known_of, requests_of, seconds_of, with_one_clock
-from sfusion.harness.studies.learn.causes import Cause, find_causes, find_permit_waits, find_waves
+from sfusion.harness.studies.clocks import clocks_apart
+from sfusion.harness.studies.learn.attempts import known_of, requests_of, seconds_of
+from sfusion.harness.studies.learn.causes import Cause, find_causes, find_permit_waits
 from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
 from sfusion.harness.studies.learn.distributions import Fit, fit
-from sfusion.harness.studies.learn.figures import Course, Figures, course_of, figures_of
+from sfusion.harness.studies.learn.figures import Figures, figures_of
 from sfusion.harness.studies.learn.in_flight import InFlight
 from sfusion.harness.studies.learn.knowledge import Knowledge, LimitSeen, find_knowledge, limits_seen
 from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
@@ -34,7 +35,6 @@ class Learned:
     """Everything that a scenario needs to behave like a log."""
 
     figures: Figures
-    course: Course
     span: float
     load: LoadFit
     workers: int
@@ -59,7 +59,7 @@ def learn(calls: Sequence[Call]) -> Learned:
     Where both sides of the same traffic are logged, the client's side says more.
     """
     everything = calls
-    calls, clocks = with_one_clock([call for call in calls if call.source == "client"] or calls)
+    calls = [call for call in calls if call.source == "client"] or calls
     start = calls[0].began
     end = max(
         *(call.began + (seconds_of(call) or 0.0) for call in calls),
@@ -71,7 +71,6 @@ def learn(calls: Sequence[Call]) -> Learned:
     known = known_of(calls)
     unsent = {call for limit in limits for call in limit.calls if not call.attempts}
     permits = find_permit_waits(requests, [seconds_of(call) or 0.0 for call in unsent])
-    waves = find_waves([call for call in calls if call not in unsent])
     sandboxes = find_sandboxes(requests, known)
     load = find_load(calls, start, end)
     programs = find_programs(calls, sandboxes)
@@ -81,7 +80,6 @@ def learn(calls: Sequence[Call]) -> Learned:
     knowledge = find_knowledge(sandboxes, permits, peak, figures.per_second)
     return Learned(
         figures=figures,
-        course=course_of(calls),
         span=end - start if known != "order" else 0.0,
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
@@ -89,13 +87,10 @@ def learn(calls: Sequence[Call]) -> Learned:
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(
-            calls, requests, sandboxes, programs, waves, permits, end - start, is_unsure=knowledge.is_unsure
-        ),
+        causes=find_causes(calls, requests, sandboxes, programs, permits, end - start, is_unsure=knowledge.is_unsure),
         knowledge=knowledge,
         limits=limits_seen(requests),
         remarks=(
-            *([clocks] if clocks else []),
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
             *_remarks(calls, figures, len({one.attempt.endpoint for one in requests})),
             *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
@@ -126,6 +121,22 @@ def _remarks(calls: Sequence[Call], figures: Figures, labels: int) -> list[str]:
             f"calls took {spent:.2g} s longer than their requests and waits, so the client's process was busy with "
             "something else; that is not modelled"
         )
+    apart = _clocks_apart(calls) if all(call.timed for call in calls) else 0.0
+    if apart:
+        remarks.append(
+            f"workers began and ended up to {apart:.0f} s apart; if they ran side by side, their clocks differ, and "
+            "what is said about the load, and about when and for how long something happened, is wrong"
+        )
     if labels > MOST_SANDBOXES:
         remarks.append(f"{labels} sandboxes; the {MOST_SANDBOXES} busiest are modelled")
     return remarks
+
+
+def _clocks_apart(calls: Sequence[Call]) -> float:
+    workers: dict[str, list[Call]] = {}
+    for call in calls:
+        workers.setdefault(call.worker, []).append(call)
+    return clocks_apart(
+        (own[0].began, max(call.began + (seconds_of(call) or 0.0) for call in own), len(own))
+        for own in workers.values()
+    )

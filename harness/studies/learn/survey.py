@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sfusion.harness.studies.learn.attempts import has_trouble, joined, outcome_of, seconds_of
-from sfusion.harness.studies.learn.causes import DIFFERENT
+from sfusion.harness.studies.learn.attempts import has_trouble, joined, seconds_of
 from sfusion_tools.record import Call
 
 _MOST_BUCKETS = 4096
@@ -42,9 +41,6 @@ class Window:
     troubled_of: int
     slower: float = 1.0
     """How many times as long as usual in this log a call without trouble takes, by the geometric mean."""
-    otherwise: float = 0.0
-    """The share of calls that ended neither ok nor because of the infrastructure, and what is usual in this log."""
-    usually: float = 0.0
 
     @property
     def is_whole(self) -> bool:
@@ -61,8 +57,6 @@ class _Counts(NamedTuple):
     """Calls without trouble whose duration is known."""
     logs: float = 0.0
     """The sum of the logarithms of their durations, which a few very long ones do not change."""
-    otherwise: int = 0
-    """Calls without trouble that did not end ok: program_error, cancelled, ..."""
 
     def plus(self, other: _Counts, sign: int = 1) -> _Counts:
         return _Counts._make(mine + sign * its for mine, its in zip(self, other, strict=True))
@@ -71,35 +65,21 @@ class _Counts(NamedTuple):
     def mean(self) -> float:
         return self.logs / self.timed if self.timed else 0.0
 
-    @property
-    def share(self) -> float:
-        return self.otherwise / self.calls if self.calls else 0.0
-
-    def longer(self, usual: _Usual) -> float:
-        """The logarithm of how many times as long calls take; 0 if that is nothing."""
-        more = self.mean - usual.mean
+    def longer(self, usual: float) -> float:
+        """The logarithm of how many times as long as usual calls take; 0 if that is nothing."""
+        more = self.mean - usual
         return more if self.timed and more > _SLOWER else 0.0
 
-    def trouble(self, usual: _Usual) -> float:
-        """Calls that failed, were retried, ended otherwise than usual, or would have fitted into the time lost."""
-        lost = self.timed * math.expm1(min(self.longer(usual), 20.0))
-        more = self.share - usual.share
-        return self.troubled + lost + (more * self.calls if more > DIFFERENT else 0.0)
+    def trouble(self, usual: float) -> float:
+        """Calls that failed, were retried, or would have fitted into the time lost."""
+        return self.troubled + self.timed * math.expm1(min(self.longer(usual), 20.0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Usual:
-    """What calls are like in the quiet parts of a log."""
-
-    mean: float
-    share: float
-
-    @classmethod
-    def of(cls, parts: Sequence[_Part]) -> _Usual:
-        fullest = max(one.counts.calls for one in parts)
-        full = [one.counts for one in parts if one.counts.calls >= fullest / 2]
-        means, shares = sorted(one.mean for one in full if one.timed), sorted(one.share for one in full)
-        return cls(means[int(_QUIET * len(means))] if means else 0.0, shares[int(_QUIET * len(shares))])
+def _usual(parts: Sequence[_Part]) -> float:
+    """The mean of the logarithms in the quiet parts of a log."""
+    fullest = max(one.counts.calls for one in parts)
+    means = sorted(one.counts.mean for one in parts if one.counts.calls >= fullest / 2 and one.counts.timed)
+    return means[int(_QUIET * len(means))] if means else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +107,9 @@ class Survey:
         self.troubled += trouble
         if math.isfinite(record.began):
             took = None if trouble else seconds_of(record)
-            otherwise = not trouble and outcome_of(record) not in (None, "ok")
             is_timed = took is not None and math.isfinite(took)
             log = math.log(max(took or 0.0, _SHORTEST)) if is_timed else 0.0
-            self._count(math.floor(record.began / self._width), _Counts(1, trouble, is_timed, log, otherwise))
+            self._count(math.floor(record.began / self._width), _Counts(1, trouble, is_timed, log))
             if len(self._buckets) > _MOST_BUCKETS:
                 self._widen()
 
@@ -149,7 +128,7 @@ class Survey:
         parts = [part for number, one in enumerate(stretches) for part in self._parts(number, one, most)]
         if not parts:
             return None
-        usual = _Usual.of(parts)
+        usual = _usual(parts)
         worst = max(one.counts.trouble(usual) for one in parts)
         best = [one for one in parts if one.counts.trouble(usual) >= _AS_BAD * worst]
         fullest = max(one.counts.calls for one in best)
@@ -159,7 +138,6 @@ class Survey:
             chosen = _with_change(parts, chosen, usual)
         buckets, counts = stretches[chosen.stretch], chosen.counts
         start, end = buckets[chosen.first] * self._width, (buckets[chosen.last - 1] + 1) * self._width
-        is_other = counts.share - usual.share > DIFFERENT
         return Window(
             start,
             end,
@@ -168,8 +146,6 @@ class Survey:
             counts.troubled,
             self.troubled,
             math.exp(counts.longer(usual)),
-            counts.share,
-            usual.share if is_other else counts.share,
         )
 
     def _parts(self, number: int, stretch: list[int], most: int) -> Iterator[_Part]:
@@ -183,7 +159,7 @@ class Survey:
                 break
             counts = counts.plus(self._buckets[bucket], -1)
 
-    def _goes_on(self, stretch: list[int], part: _Part, usual: _Usual) -> bool:
+    def _goes_on(self, stretch: list[int], part: _Part, usual: float) -> bool:
         """True if there is as much trouble at the beginning of a part as later, so that its cause came before."""
         begin = _Counts()
         for bucket in stretch[part.first : part.last]:
@@ -204,7 +180,7 @@ class Survey:
             yield stretch
 
 
-def _with_change(parts: list[_Part], worst: _Part, usual: _Usual) -> _Part:
+def _with_change(parts: list[_Part], worst: _Part, usual: float) -> _Part:
     """The nearest part that trouble as long as the worst one begins in, else the nearest that it ends in."""
     most = _MOSTLY * worst.counts.trouble(usual)
     same = [one for one in parts if one.stretch == worst.stretch and one.counts.calls >= 0.8 * worst.counts.calls]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import statistics
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sfusion.harness.studies.clocks import clocks_apart
 from sfusion.harness.studies.look.axis import FINEST, Durations, SandboxSums, TimeAxis, size_of
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import Attempt, Call
@@ -37,8 +37,6 @@ def happened_at(record: Call, ended: float) -> float:
 
 Clock = Literal["unix", "seconds", "line", "step"]
 """What times count: unix time, seconds of a run, lines of an access log, steps of a training."""
-_FEWEST, _SHORTEST_SHIFT, _SHIFT = 20, 2.0, 0.1
-"""Calls of a worker, and seconds or share of its time, from which on its clock may be another one."""
 _EARLIEST_DATE = 1e8
 """Smaller times count from the beginning of a run."""
 
@@ -95,16 +93,7 @@ class Digest:
 
     @property
     def clocks_apart(self) -> float:
-        """By how many seconds the clocks of workers seem to differ; 0 if they do not."""
-        spans = [(first, last) for first, last, calls in self.workers.values() if calls >= _FEWEST]
-        if len(spans) < 2:
-            return 0.0
-        earliest = min(spans)
-        least = max(_SHORTEST_SHIFT, _SHIFT * statistics.median(last - first for first, last in spans))
-        late = [(first - earliest[0], last - earliest[1]) for first, last in spans]
-        shifted = [one for one in late if one[0] >= least]
-        same = all(abs(a - b) <= max(_SHORTEST_SHIFT, 0.2 * a) for a, b in shifted)
-        return max(a for a, _ in shifted) if shifted and same else 0.0
+        return clocks_apart(self.workers.values())
 
     @property
     def off_axis(self) -> int:

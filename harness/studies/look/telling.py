@@ -138,7 +138,7 @@ def notes(found: Overview) -> list[str]:
     if found.clocks_apart:
         lines.append(
             f"Workers began and ended up to {duration(found.clocks_apart)} apart: if they ran side by side, their "
-            "clocks differ, and times here are those of their own clocks; `sfusion learn` corrects what it can."
+            "clocks differ, and times here are those of their own clocks."
         )
     if found.refused:
         lines.append(f"Refused by the guard, because too many calls had failed: {_number(found.refused, 'call')}.")

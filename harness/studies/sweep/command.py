@@ -44,8 +44,8 @@ class SweepOptions(SeededOptions):
     vary: Annotated[
         list[str] | None,
         option(
-            "A value of the scenario and what to try: 4..64 (doubling, with the values halfway), 4..64/4 "
-            "(steps), 4..64*9 (9 values), 32,64,128. Repeat for a grid.",
+            "A value of the scenario and what to try: 4..64 (doubling, with the values halfway) or "
+            "32,64,128. Repeat for a grid.",
             "PATH=VALUES",
         ),
     ] = None

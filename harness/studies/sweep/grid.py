@@ -22,7 +22,7 @@ from sfusion.harness.lab.scenarios.reading import vary
 MOST_VALUES = 1000
 """Of one axis."""
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
-_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?:([/*])({_NUMBER}))?")
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")
 _MEANT = "PATH=VALUES, as in tools.rate_limit=4..64 or load.concurrency=32,64,128"
 
 
@@ -93,21 +93,17 @@ def _expanded(value: Any, text: str) -> list[Any]:
     found = _RANGE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         if isinstance(value, str) and ".." in value:
-            raise BadOption(f"--vary {text}: {value!r} is not a range; expected 4..64, 4..64/4 (steps) or 4..64*9")
+            raise BadOption(f"--vary {text}: {value!r} is not a range; expected 4..64")
         return [value]
-    first, last, sign, third = found.groups()
+    first, last = found.groups()
     start, end = _number(first), _number(last)
     if not math.isfinite(start) or not math.isfinite(end):
         raise BadOption(f"--vary {text}: the numbers of a range are finite")
     if start > end:
         raise BadOption(f"--vary {text}: the range is empty, because {first} is above {last}; write {last}..{first}")
-    if sign == "/":
-        return _steps(start, end, _number(third), text)
     if start <= 0:
-        raise BadOption(
-            f"--vary {text}: a range that grows by factors starts above 0; write {first}..{last}/STEP for equal steps"
-        )
-    numbers = _spread(start, end, third, text) if sign == "*" else _doubling(start, end)
+        raise BadOption(f"--vary {text}: a range that grows by factors starts above 0; list the values instead")
+    numbers = _doubling(start, end)
     if isinstance(start, int) and isinstance(end, int):
         return list(dict.fromkeys(round(one) for one in numbers))
     return [float(f"{one:.4g}") for one in numbers]
@@ -115,26 +111,6 @@ def _expanded(value: Any, text: str) -> list[Any]:
 
 def _number(text: str) -> int | float:
     return int(text) if re.fullmatch(r"-?\d{1,15}", text) else float(text)
-
-
-def _steps(start: float, end: float, step: float, text: str) -> list[Any]:
-    if step <= 0:
-        raise BadOption(f"--vary {text}: the step must be above 0")
-    steps = (end - start) / step
-    if steps >= MOST_VALUES:
-        raise BadOption(
-            f"--vary {text}: {steps + 1:,.0f} values; at most {MOST_VALUES:,} are possible, so take larger steps"
-        )
-    count = math.floor(steps + 1e-9) + 1
-    values = [start + number * step for number in range(count)]
-    return values if all(isinstance(one, int) for one in values) else [float(f"{one:.6g}") for one in values]
-
-
-def _spread(start: float, end: float, number: str, text: str) -> list[float]:
-    count = _number(number)
-    if not isinstance(count, int) or not 2 <= count <= MOST_VALUES:
-        raise BadOption(f"--vary {text}: *{number} is the number of values, from 2 to {MOST_VALUES:,}")
-    return [start * (end / start) ** (place / (count - 1)) for place in range(count)]
 
 
 def _doubling(start: float, end: float) -> list[float]:
@@ -238,7 +214,7 @@ class Grid:
         if (runs := points * self.seeds) > MOST_RUNS:
             raise BadOption(
                 f"{points:,} settings with {self.seeds} seeds each are {runs:,} runs; at most {MOST_RUNS:,} are "
-                "possible: give fewer values (4..64*5 are 5 of them) or fewer --seeds"
+                "possible: give fewer values or fewer --seeds"
             )
 
     @property

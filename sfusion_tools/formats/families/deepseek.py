@@ -1,4 +1,4 @@
-"""DeepSeek V3 and V3.1: special tokens around each call and around all calls."""
+"""DeepSeek V3: special tokens around each call and around all calls, and the arguments in a code block."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from sfusion_tools.formats.text_reader import Markers, Scan
 SECTION, SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 SEPARATOR = "<｜tool▁sep｜>"
-_MARK = re.compile(r"<[｜|]tool[▁_]calls?[▁_](?:begin|end)[｜|]>|<[｜|]tool[▁_]sep[｜|]>", re.IGNORECASE)
+MARK = re.compile(r"<[｜|]tool[▁_]calls?[▁_](?:begin|end)[｜|]>|<[｜|]tool[▁_]sep[｜|]>", re.IGNORECASE)
 _LINE = Markers(("\n", SECTION, SECTION_END, CALL, CALL_END))
 
 
-class DeepSeekV31Parser(SectionParser):
-    """Reads ``NAME<｜tool▁sep｜>ARGUMENTS`` between the tokens of a call."""
+class DeepSeekV3Parser(SectionParser):
+    """Reads ``function<｜tool▁sep｜>NAME``, a line break and the arguments in a code block."""
 
     section = (SECTION, SECTION_END)
     tags = (CALL, CALL_END)
     separator = SEPARATOR
     silent = (SECTION_END, "<｜end▁of▁sentence｜>")
-
-
-class DeepSeekV3Parser(DeepSeekV31Parser):
-    """Reads ``function<｜tool▁sep｜>NAME``, a line break and the arguments in a code block."""
 
     def headed(self, head: str, start: int) -> Scan[None]:
         reader = self.reader
@@ -57,19 +53,7 @@ class DeepSeekV3(ArgumentTextFormat):
     models = "deepseek-?(v3|r1)"
     signs = (SECTION, "```json")
     parser = DeepSeekV3Parser
-    marks = (_MARK,)
+    marks = (MARK,)
     call = f"{CALL}function{SEPARATOR}{{name}}\n```json\n{{arguments}}\n```{CALL_END}"
     between = "\n"
-    closing = CALL_END
-
-
-class DeepSeekV31(ArgumentTextFormat):
-    """The format of DeepSeek V3.1 and V3.2-Exp."""
-
-    name = "deepseekv31"
-    models = r"deepseek-?v3\.?(1|2-exp)"
-    signs = (SECTION,)
-    parser = DeepSeekV31Parser
-    marks = (_MARK,)
-    call = f"{CALL}{{name}}{SEPARATOR}{{arguments}}{CALL_END}"
     closing = CALL_END

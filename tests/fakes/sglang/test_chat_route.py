@@ -286,6 +286,19 @@ async def test_the_server_survives_bodies_that_are_not_objects() -> None:
         assert (await chat(server.url)).status == 200
 
 
+async def test_bodies_are_refused_as_on_the_python_of_the_real_server() -> None:
+    """3.12 and 3.13 parse deeper nesting, and 3.13 calls a trailing comma by its name."""
+    async with saying() as server:
+        for depth, status in ((900, 200), (1200, 400)):
+            body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "extra": %s}'
+            answer = await post(server.url, "/v1/chat/completions", body % (b"[" * depth + b"]" * depth))
+            assert answer.status == status, depth
+        assert answer.json["message"] == "There was an error parsing the body"
+        answer = await post(server.url, "/v1/chat/completions", b'{"model": "m", }')
+        assert "'loc': ('body', 15)" in answer.json["message"]
+        assert "Expecting property name enclosed in double quotes" in answer.json["message"]
+
+
 async def test_a_script_without_a_matching_turn_is_an_internal_error_with_the_reason() -> None:
     async with FakeSGLangServer(ScriptedPolicy([])) as server:
         for stream in (False, True):

@@ -192,6 +192,15 @@ async def test_a_repeated_prompt_is_cached_until_the_cache_is_flushed() -> None:
     assert (await one.async_generate(prompt))["meta_info"]["cached_tokens"] == 0
 
 
+async def test_a_prompt_that_grows_is_cached_up_to_what_was_served_before() -> None:
+    one, prompt, cached = engine(), "", []
+    for turn in range(4):
+        prompt += f"turn {turn} of a conversation, in so many words. "
+        cached.append((await one.async_generate(prompt))["meta_info"]["cached_tokens"])
+    turn_length = len(prompt) // 4
+    assert cached == [turn_length * before // 16 * 16 for before in range(4)]
+
+
 def test_latency_uses_the_time_of_the_loop_and_grows_with_load() -> None:
     async def one() -> float:
         slow = engine("x" * 9, latency=Latency(first_token=2.0, per_token=0.5))

@@ -21,7 +21,6 @@ TWO_MEANINGS = {
     "--executor": {"drift", "serve mcp", "serve sandbox"},
     "--format": {"parse", "rollout", "serve sglang"},
     "--model": {"sweep", "serve sandbox", "proxy"},
-    "--name": {"learn", "limiter"},
     "--out": {"run", "hunt", "chaos", "sweep", "history", "rollout"},
     "--profile": {"drift", "serve sandbox"},
     "--quick": {"doctor", "drift"},

@@ -112,14 +112,14 @@ def test_a_command_without_the_protocol_is_followed_by_its_first_request() -> No
     assert [call.ask.call for call in played.calls] == ["one"]
 
 
-@pytest.mark.parametrize(("seconds", "broken"), [(12.0, set()), (3.0, {"programs_waited_for", "returns"})])
+@pytest.mark.parametrize(("seconds", "broken"), [(7.0, set()), (3.0, {"programs_waited_for", "returns"})])
 def test_a_sandbox_that_is_late_accuses_only_a_client_that_would_not_have_waited_for_a_punctual_one(
     seconds: float, broken: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_code = CanaryExecutor.run_code
 
     async def late(self: CanaryExecutor, request: RunCode) -> RunCodeAnswer:
-        await asyncio.sleep(30.0)
+        await asyncio.sleep(20.0)
         return await run_code(self, request)
 
     def asks(base_url: str, code: str) -> Any:

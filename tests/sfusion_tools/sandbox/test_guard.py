@@ -102,9 +102,8 @@ def test_while_open_it_refuses_calls_or_lets_them_through_uncounted() -> None:
 @pytest.mark.parametrize("then", ["warn", "fail"])
 def test_it_closes_after_probes_that_succeed(then: str) -> None:
     guard = tripped(then=then)
-    assert (guard.state(29.9), guard.state(30.0)) == ("open", "half_open")
     assert play(guard, [OK] * PROBES, now=30.0) == [False] * (PROBES - 1) + [True]
-    assert (guard.trip, guard.state(30.0)) == (None, "closed")
+    assert guard.trip is None
 
 
 def test_only_a_few_probes_are_out_at_once() -> None:

@@ -257,7 +257,7 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
         if child := os.fork():
             raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         own = asyncio.run(mine())
-        assert own.state(0.0) == "closed" and own is not parents
+        assert own.begin(0.0) and own is not parents
     """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.studies.look import read_records
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools.event_log import flush_event_logs
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import CallResult

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -80,7 +80,7 @@ class Spawner:
             raise RuntimeError("the guard process is not running")
         ours, theirs = socket.socketpair()
         try:
-            payload = json.dumps(spec.to_json()).encode()
+            payload = json.dumps(asdict(spec)).encode()
             # Blocking, but a keeper waits for it.
             self._socket.setblocking(True)
             send_command(self._socket, payload, [*standard, theirs.fileno()])

@@ -380,14 +380,14 @@ def test_a_herd_that_comes_back_into_a_reset_is_seen() -> None:
 
 @pytest.mark.parametrize(("stream", "prints"), [("both", ""), ("stderr", "{fill:30000}\n")])
 def test_stderr_amid_what_a_fault_added_is_not_missed(stream: str, prints: str) -> None:
-    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": stream}}}]
+    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": stream, "size": 100_000}}}]
     load = {**LOAD, "program": {"prints": prints, "errors": "only a warning\n"}}
     for good in (True, False):
         assert not states("stderr_shown", good=good, sandbox={"faults": faults}, load=load).startswith("broken")
 
 
 def test_stderr_that_was_dropped_is_missed_although_a_fault_added_much_to_it() -> None:
-    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": "stderr"}}}]
+    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": "stderr", "size": 100_000}}}]
     load = {**LOAD, "program": {"prints": "{fill:5000}\n", "errors": "oh\n", "exit": 1}}
     assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith("held")
     drops = MISTAKES["drops-stderr"].tool

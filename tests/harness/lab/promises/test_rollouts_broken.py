@@ -20,7 +20,7 @@ def test_rollout_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             real(self, results)
 
     monkeypatch.setattr(AsyncRolloutRequest, "add_tool_results", forgetful)
-    broken = broken_in(rollout_scene(horizon="20s"))
+    broken = broken_in(rollout_scene(horizon="2s"))
     assert "rollout_ends" in broken
     assert "rollout r002" in broken["rollout_ends"].sentence
 

@@ -15,13 +15,14 @@ import aiohttp
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
-from sfusion.fakes.wire import Access, Answer, Request, WireApp, WireServer
+from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
+from sfusion.fakes.wire.access import Access
 from sfusion.harness.real.doctor.examination import CHECKS, Check, Examination, examine
 from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 
 GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
 """Makes a scripted fake pass for a sandbox that runs programs."""
-QUICK = Plan(patience=20.0, quick=True, slow_ping=60.0, timed_out_after=1.0, languages=(), packages=())
+QUICK = Plan(patience=20.0, quick=True, timed_out_after=1.0, languages=(), packages=())
 """For servers that answer: patient enough for a busy machine."""
 HASTY = Plan(patience=1.0, connect=5.0, quick=True)
 """For servers that never answer, in virtual time."""

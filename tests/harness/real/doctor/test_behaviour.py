@@ -218,18 +218,3 @@ async def test_no_answer_at_the_run_timeout_breaks_training() -> None:
 async def test_an_enforced_run_timeout_is_not_reported() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         assert ids(await examined(sandbox.url, checks=only(*START, "run_timeout"))) == set()
-
-
-async def test_a_gateway_that_gives_up_before_default_timeout_breaks_training() -> None:
-    gateway = {"code": r"time\.sleep", "what": {"status": 504, "delay": "0.1s", "body": "upstream request timeout"}}
-    checks = only(*START, "default_timeout")
-    async with scripted(faults=[gateway]) as sandbox:
-        result = await examined(sandbox.url, checks=checks, default_timeout=2.0)
-        assert breaking(result) == ["gateway-timeout"]
-        assert "a program of 1 s got 504 from a gateway after" in seen(result, "gateway-timeout")
-        sandbox.clear_faults()
-        assert ids(await examined(sandbox.url, checks=checks, default_timeout=2.0)) == set()
-        unasked = await examined(sandbox.url, checks=checks, default_timeout=30.0)
-        assert unasked.not_examined == [("default_timeout", "it takes default_timeout (30 s): use --long")]
-        asked = await examined(sandbox.url, replace(QUICK, long=True), checks=checks, default_timeout=30.0)
-        assert asked.not_examined == [], "the scripted fake does not really sleep"

@@ -6,7 +6,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 import trustme
@@ -17,7 +16,6 @@ from sfusion.harness.real.doctor.settings import Plan
 from tests.harness.real.doctor.servers import (
     GREETS,
     HASTY,
-    QUICK,
     always,
     answering,
     breaking,
@@ -88,14 +86,6 @@ async def test_a_ping_with_an_error_status_is_reported_with_it() -> None:
     async with scripted(faults=[{"path": "/v1/ping", "what": {"status": 404}}]) as sandbox:
         result = await examined(sandbox.url, checks=HELLO)
         assert seen(result, "ping-dead") == "programs run, but GET /v1/ping returns 404"
-
-
-async def test_a_slow_ping_hurts() -> None:
-    async with scripted(faults=[{"path": "/v1/ping", "what": {"delay": "0.2s"}}]) as sandbox:
-        slow = await examined(sandbox.url, replace(QUICK, slow_ping=0.1), checks=HELLO)
-        assert ids(slow) == {"slow-ping"}
-        assert severity(slow, "slow-ping") == "hurts"
-        assert ids(await examined(sandbox.url, replace(QUICK, slow_ping=60.0), checks=HELLO)) == set()
 
 
 PAGE = "<!doctype html><title>Sign in</title><h1>Please log in</h1>"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.fakes.wire import dump_json
+from sfusion.fakes.wire.message import dump_json
 from sfusion.harness.real.drift.comparing import KINDS, Difference, matches
 from sfusion.harness.real.drift.grading import GRADES, RULES, rule_for
 from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers

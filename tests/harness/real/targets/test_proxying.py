@@ -6,7 +6,8 @@ import urllib.request
 
 import pytest
 
-from sfusion.fakes.wire import Access, Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire.access import Access
 from sfusion.harness.real.targets.proxying import proxy_in_front_of
 
 

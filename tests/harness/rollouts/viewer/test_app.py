@@ -185,14 +185,6 @@ async def test_malformed_lines_are_shown_with_the_reason(opened: Opener) -> None
         assert list(app.samples.rows) == [1, 2]
 
 
-async def test_g_selects_a_sample_by_number(opened: Opener) -> None:
-    async with opened(step_1=[record(f"question {i}") for i in range(50)]) as (app, pilot):
-        await ask(app, pilot, "g", "42")
-        assert "question 41" in shown(app)
-        await ask(app, pilot, "g", "99")
-        assert "sample 42 of 50" in status(app)
-
-
 async def test_the_rest_of_a_long_file_is_indexed_in_the_background(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

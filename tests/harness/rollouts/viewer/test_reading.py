@@ -170,18 +170,15 @@ SAMPLE = Sample(
         "",
         "score>0",
         "score >= 0.5",
-        "score=0.5 bonus",
-        "outcome:unreachable",
-        "ended_by:LENGTH",
-        "turns:2",
-        '"john\'s b"',
+        "score=0.5 outcome:unreachable",
+        "outcome:Unreachable",
     ],
 )
 def test_a_filter_accepts_a_matching_sample(text: str) -> None:
     assert read_filter(text).accepts(SAMPLE)
 
 
-@pytest.mark.parametrize("text", ["score<0.5", "outcome:ok", "turns:3", "Mary", "bonus score!=0.5", "nothing:here"])
+@pytest.mark.parametrize("text", ["score<0.5", "outcome:ok", "outcome:unreachable score!=0.5"])
 def test_a_filter_rejects_other_samples(text: str) -> None:
     assert not read_filter(text).accepts(SAMPLE)
 
@@ -190,7 +187,7 @@ def test_a_sample_without_a_score_matches_no_comparison() -> None:
     assert not read_filter("score!=5").accepts(Sample(0))
 
 
-@pytest.mark.parametrize("text", ["score<high", 'say "hi'])
+@pytest.mark.parametrize("text", ["score<high", "bonus", "turns:2"])
 def test_a_malformed_filter_is_an_error(text: str) -> None:
     with pytest.raises(BadFilter):
         read_filter(text)

@@ -412,6 +412,20 @@ def test_what_was_queued_at_a_slow_sandbox_before_that_was_known_may_take_its_ti
     assert not play_case(HuntCase(0, data)).findings
 
 
+def test_arguments_that_a_change_has_mended_are_no_case_of_unusable_ones() -> None:
+    def case(**arguments: Any) -> dict[str, Any]:
+        return {"load": {"calls": 1, "program": {"arguments": {"code": "print(1)", **arguments}}}}
+
+    assert valid(case(timeout=-1))
+    assert not valid(case())
+
+
+def test_a_worker_may_be_stopped_twice_at_a_time() -> None:
+    pauses = [{"at": 0.5, "pause": "n1-w1", "seconds": 4}, {"at": 1, "pause": "n1-w1", "seconds": 0.2}]
+    load = {"calls": 4, "concurrency": 2, "program": {"seconds": 3, "prints": "{call}\n"}}
+    assert not play_case(HuntCase(0, {"load": load, "events": pauses}), tool_config(GoodTool)).findings
+
+
 def test_what_is_drawn_can_be_changed_without_changing_what_is_drawn_next() -> None:
     def spoil(part: Any) -> None:
         for one in list(part.values() if isinstance(part, dict) else part):

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sfusion.harness.studies.learn.survey import Survey
-from sfusion.harness.studies.look import Call
+from sfusion_tools.record import Call
 from tests.harness.studies.made_calls import attempt_at, call_at
 
 

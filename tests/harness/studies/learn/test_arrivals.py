@@ -8,7 +8,7 @@ import random
 import pytest
 
 from sfusion.harness.studies.learn.load import LoadFit, find_load
-from sfusion.harness.studies.look import Call
+from sfusion_tools.record import Call
 from tests.harness.studies.learn.records import call
 
 

@@ -51,8 +51,8 @@ def test_a_file_is_written_once_and_replaced_only_by_force(log: Path, tmp_path: 
     code, _, told = sfusion("learn", log, "--to", file, "--no-check")
     assert (code, file.read_text()) == (2, "precious")
     assert "--force" in told
-    assert sfusion("learn", log, "--to", file, "--force", "--no-check", "--name", "mine")[0] == 0
-    assert "scenario: mine\n" in file.read_text()
+    assert sfusion("learn", log, "--to", file, "--force", "--no-check")[0] == 0
+    assert "scenario: friday-night\n" in file.read_text()
 
 
 def test_a_long_log_is_learned_from_where_it_has_most_trouble(tmp_path: Path) -> None:
@@ -82,7 +82,6 @@ def test_input_that_cannot_be_used_is_refused(log: Path, tmp_path: Path) -> None
         ["learn", tmp_path / "nowhere"],
         ["learn", log, "--to", tmp_path],
         ["learn", log, "--to", tmp_path / "no" / "folder.yaml"],
-        ["learn", log, "--name", "Not a name", "--no-check"],
     ):
         code, text, told = sfusion(*arguments)
         assert (code, text) == (2, ""), told

@@ -10,7 +10,7 @@ from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.check import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.look import Call
+from sfusion_tools.record import Call
 from tests.harness.studies.learn.records import call
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.look import Call
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Call
 from tests.harness.studies.learn.records import call
 from tests.harness.studies.made_calls import attempt_at
 

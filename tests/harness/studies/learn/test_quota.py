@@ -9,7 +9,7 @@ import pytest
 from sfusion.harness.studies.learn.attempts import requests_of
 from sfusion.harness.studies.learn.learned import learn
 from sfusion.harness.studies.learn.quota import QuotaFit, find_quota
-from sfusion.harness.studies.look import Call
+from sfusion_tools.record import Call
 from tests.harness.studies.learn.records import call
 
 

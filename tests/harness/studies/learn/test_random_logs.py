@@ -10,8 +10,8 @@ from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
 from sfusion.harness.studies.learn.survey import sample
-from sfusion.harness.studies.look import Attempt, Call
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.record import Attempt, Call
 from tests.harness.studies.learn.records import survey
 from tests.harness.studies.made_calls import attempt_at, call_at
 

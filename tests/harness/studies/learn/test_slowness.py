@@ -14,7 +14,7 @@ from sfusion.harness.lab.scenarios import parse_scenarios
 from sfusion.harness.studies.learn.distributions import added_delay
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look import Call
+from sfusion_tools.record import Call
 from tests.harness.studies.made_calls import attempt_at, call_at
 
 NOISE = 0.015

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from sfusion.harness.studies.look import Call
+from sfusion_tools.record import Call
 from tests.harness.studies.made_calls import attempt_at, call_at
 
 START = 1_763_200_000.0

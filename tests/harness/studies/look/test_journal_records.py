@@ -16,8 +16,9 @@ from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import run_scenario
-from sfusion.harness.studies.look import Call, read_records
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import record
+from sfusion_tools.record import Call
 
 SCENARIO = """
 scenario: some-of-everything

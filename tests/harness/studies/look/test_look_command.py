@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.studies.look import Call
 from sfusion_tools.event_lines import call_line
+from sfusion_tools.record import Call
 from tests.harness.studies.look.made_up import degrading
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from .processes import read
 from .spec import ResourceBounds
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -122,7 +123,7 @@ class ControlGroup:
                 ("memory.oom_control", "oom_kill", f"more than {self._bounds.memory // 2**20} MiB of memory"),
                 ("pids.events", "max", f"more than {self._bounds.tasks} processes and threads"),
             ):
-                found = re.search(rf"^{word} (\d+)", _read(file, group), re.MULTILINE)
+                found = re.search(rf"^{word} (\d+)", read(file, group), re.MULTILINE)
                 if found and int(found[1]):
                     return bound
         return ""
@@ -139,15 +140,15 @@ class ControlGroup:
 
 def _places(bounds: ResourceBounds) -> Iterator[tuple[int, dict[str, set[str]]]]:
     """Yield where groups with all controllers might be made: version, and the groups to make them in."""
-    mounts = [line.split() for line in _read("/proc/mounts").splitlines()]
-    own = {names: path for _, names, path in (line.split(":", 2) for line in _read("/proc/self/cgroup").splitlines())}
+    mounts = [line.split() for line in read("/proc/mounts").splitlines()]
+    own = {names: path for _, names, path in (line.split(":", 2) for line in read("/proc/self/cgroup").splitlines())}
     wanted = set(_settings(bounds, 2))
     for _, point, kind, *_ in mounts:
         path = own.get("", "/") if kind == "cgroup2" else "/"
         while path != "/":  # a group with processes may have no children with controllers; those above it may
             path = os.path.dirname(path)
             folder = point + path.rstrip("/")
-            if wanted <= set(_read(f"{folder}/cgroup.subtree_control").split()):
+            if wanted <= set(read(f"{folder}/cgroup.subtree_control").split()):
                 yield 2, {folder: wanted}
     places: dict[str, set[str]] = {}
     for names, path in own.items():
@@ -173,7 +174,7 @@ def _remove(parent: int, name: str) -> None:
         _write(parent, f"{name}/cgroup.kill", "1")
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
-        for pid in _read(f"{name}/cgroup.procs", parent).split():
+        for pid in read(f"{name}/cgroup.procs", parent).split():
             with suppress(OSError):
                 os.kill(int(pid), signal.SIGKILL)
         try:
@@ -182,15 +183,6 @@ def _remove(parent: int, name: str) -> None:
             return
         except OSError:
             time.sleep(0.001)
-
-
-def _read(name: str, folder: int | None = None) -> str:
-    try:
-        opened = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-        with open(opened, encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def _write(folder: int, name: str, text: str) -> None:

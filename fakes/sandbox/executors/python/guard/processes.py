@@ -15,9 +15,11 @@ def numbers(path: str) -> Iterator[int]:
     yield from map(int, filter(str.isdigit, names))
 
 
-def read(path: str) -> str:
+def read(path: str, folder: int | None = None) -> str:
+    """Return the text of a file, whose path may begin at an open folder; empty if there is none."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+        with open(opened, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError:
         return ""

@@ -98,9 +98,6 @@ class CommandSpec:
     """Its own user; None for the server's."""
     user_kind: UserKind
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class CommandReport:
@@ -115,6 +112,3 @@ class CommandReport:
     bound: str = ""
     """The bound that the kernel enforced, in words."""
     message: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)

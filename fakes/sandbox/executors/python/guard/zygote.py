@@ -109,7 +109,7 @@ def _keep(
     except BaseException as exc:
         report = CommandReport("error", message=str(exc) or repr(exc))
     with suppress(OSError):  # the server is gone
-        os.write(descriptors[-1], json.dumps(report.to_json()).encode())
+        os.write(descriptors[-1], json.dumps(asdict(report)).encode())
     if keeper is not None:
         keeper.end()
     os._exit(0)
