@@ -432,7 +432,7 @@ def metrics_true(facts: TrialFacts) -> Findings:
     unseen="no solution was scored; the scene `tests` plays some",
 )
 def lost_tests_not_failed(facts: TrialFacts) -> Findings:
-    """Tests that the sandbox lost do not count as failed."""
+    """Scores follow the tests that pass; a lost test counts neither as failed nor as passed, and is told."""
     calls = [
         (call, call.told, call.lost, re.sub(r"\d", "+", call.planned.end.split()[1]))
         for call in facts.of("tests")

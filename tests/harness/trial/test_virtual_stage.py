@@ -389,7 +389,7 @@ class DeadlinePerAttempt(GoodTool):
     async def run(self, request: PeerRequest) -> PeerResult:
         for number in itertools.count(1):
             result = await self.attempt(replace(request, left=self.config["call_deadline"] or 60.0), Counter())
-            if not self.may_retry(result, number) or result.retry_after > 30.0:
+            if not result.transient or result.may_have_run or result.retry_after > 30.0 or number > 5:
                 return result
             await asyncio.sleep(self.pause(request, number, result))
         raise AssertionError
