@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -13,20 +13,19 @@ from sfusion_tools.errors import RenderError
 
 from .jsontext import DEEPEST, dump
 from .model import Parsed
-from .streamparser import StreamParser, Tools
+from .streamparser import Declaration, StreamParser, Tools
 from .toolbox import Toolbox
 
 CallLike: TypeAlias = Any
 """Anything with ``name`` and ``arguments``, as attributes or as keys."""
 
 
-class Format(ABC):
+class Format(Declaration):
     """One way in which a model family writes tool calls.
 
     A subclass in a module of ``families`` is registered under its ``name`` and its ``aliases``.
     """
 
-    name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     marks: ClassVar[tuple[re.Pattern[str], ...]] = ()
     """Patterns that show that a text tries to make a call in this format, including common misspellings of its
@@ -45,7 +44,6 @@ class Format(ABC):
 
     @property
     def example(self) -> str:
-        """How to write a call, as shown to the model."""
         return self.write_section([self.write_call("TOOL", self.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox()))])
 
     def parse(

@@ -6,7 +6,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from sfusion_tools.bounded_input import levels
 
@@ -17,9 +17,6 @@ from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemD
 from .text_reader import Scan, TextReader, markers_of
 from .toolbox import Toolbox
 
-if TYPE_CHECKING:
-    from .format import Format
-
 _log = logging.getLogger(__name__)
 
 Tools: TypeAlias = Iterable[Any] | Toolbox | None
@@ -29,6 +26,17 @@ _EXCERPT = 160
 _ANYTHING = re.compile(r"(?s:.)+")
 _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
 _NOT_JSON = Flaw("bad_value", "one of its arguments cannot be written as JSON (such as a number with too many digits)")
+
+
+class Declaration(ABC):
+    """What parsers need of a format for their messages."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def example(self) -> str:
+        """How to write a call, as shown to the model."""
 
 
 class StreamParser(ABC):
@@ -47,7 +55,7 @@ class StreamParser(ABC):
     think_marks: ClassVar[tuple[str, ...]] = (THINK, THOUGHT)
     """Where thinking begins and ends; empty for a format that marks it in another way."""
 
-    def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
+    def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
         self.form = form
         self.tools = Toolbox(tools)
         self.reader = TextReader()
