@@ -129,9 +129,7 @@ def read_verdict(path: Path) -> dict[str, Any]:
     try:
         data = parse_json(read_bounded(path, _LARGEST_VERDICT), str(path))
         if not isinstance(data, dict) or not isinstance(data.get("verdicts"), list):
-            raise ValueError("expected a mapping with a list `verdicts`")
+            raise InputError(f"{path}: expected a mapping with a list `verdicts`")
         return data
     except InputError as error:
         raise JournalError(f"{error}; this is not a verdict, or not a whole one") from None
-    except ValueError as error:
-        raise JournalError(f"{path}: {error}; this is not a verdict, or not a whole one") from None
