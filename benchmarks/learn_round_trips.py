@@ -25,7 +25,7 @@ import yaml
 
 from sfusion.harness.lab.scenarios import read_scenarios
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.workload import Workload
+from sfusion.harness.lab.worlds.calling import Workload
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.command import Checked, check
 from sfusion.harness.studies.learn.draft import scenario_text

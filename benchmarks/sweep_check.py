@@ -31,8 +31,7 @@ from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios import Scenario, parse_scenarios
 from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.lab.spreading import open_workers
-from sfusion.harness.lab.worlds.calling import call_tool
-from sfusion.harness.lab.worlds.workload import Workload
+from sfusion.harness.lab.worlds.calling import Workload, call_tool
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn

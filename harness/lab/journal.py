@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,10 @@ def _is_event(record: Any) -> bool:
 
 def first_difference(one: Journal, other: Journal) -> tuple[int, str, str] | None:
     """Return number and texts of the first line in which two journals differ; None if they are equal."""
-    left, right = list(one.lines()), list(other.lines())
-    for number in range(max(len(left), len(right))):
-        a = left[number].rstrip("\n") if number < len(left) else "(the journal ends)"
-        b = right[number].rstrip("\n") if number < len(right) else "(the journal ends)"
-        if a != b:
-            return number + 1, a, b
+    pairs = zip_longest(one.lines(), other.lines(), fillvalue="(the journal ends)")
+    for number, (left, right) in enumerate(pairs, 1):
+        if left != right:
+            return number, left.rstrip("\n"), right.rstrip("\n")
     return None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handled, Handling, handled, push
-from sfusion.harness.learning.dumps import DumpedSample, DumpedStep
+from sfusion.harness.learning.dumps import DumpedStep
 
 MOST_GROUPS = 20
 """Groups that are shown."""
@@ -183,34 +183,28 @@ def step_figures(
         places.setdefault(key, []).append(place)
     hit = [group for group in places.values() if any(lost[place] for place in group)]
     trained = found[Handling.ZERO].advantages
+    recovered = [abs(one) for one, sample in zip(trained, samples, strict=True) if sample.recovered]
     figures = PoisonFigures(
         samples=len(samples),
         groups=len(places),
         unscored=step.unscored,
         unscored_lost=step.unscored_lost,
         users=sum(used),
+        calls=sum(one.ended.calls for one in samples),
+        lost_calls=sum(one.ended.lost for one in samples),
+        lost=sum(lost),
+        recovered=len(recovered),
+        unclear=sum(one.ended.unclear for one in samples),
         score=sum(scores),
         weight=sum(map(abs, trained)),
         weight_lost=sum(abs(one) for one, gone in zip(trained, lost, strict=True) if gone),
+        weight_recovered=sum(recovered, 0.0),
         hit_groups=len(hit),
+        outcomes=Counter(outcome for one in samples for outcome in one.ended.outcomes),
     )
-    for sample, one in zip(samples, trained, strict=True):
-        _count(figures, sample, one)
     for handling, answer in found.items():
         figures.by[handling] = _handling_figures(answer, used, several, places.values(), hit)
     return figures, [_hit_group(step, group, found, figures) for group in hit]
-
-
-def _count(figures: PoisonFigures, sample: DumpedSample, advantage: float) -> None:
-    ended = sample.ended
-    figures.calls += ended.calls
-    figures.lost_calls += ended.lost
-    figures.lost += sample.lost
-    figures.unclear += ended.unclear
-    figures.outcomes.update(ended.outcomes)
-    if sample.recovered:
-        figures.recovered += 1
-        figures.weight_recovered += abs(advantage)
 
 
 def _handling_figures(

@@ -46,17 +46,17 @@ def explain(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    text = topics() if name is None else explained(name)
-    if text is None:
-        raise BadOption(f"nothing is called {name!r}; {near(name or '', names())}")
+    if name is None:
+        text, answer = topics(), dict[str, Any](names=groups())
+    else:
+        if not (found := explanations(name)):
+            raise BadOption(f"nothing is called {name!r}; {near(name, names())}")
+        text = ("\n" if name == "outcomes" else "\n\n").join(one.text for one in found)
+        shown = ("kind", "name", "about", "fields")
+        answer = {"name": name, "explanations": [{key: getattr(one, key) for key in shown} for one in found]}
     if not is_stdout(json_file):
         typer.echo(text)
-    if name is None:
-        write_json(json_file, {"names": groups()})
-    else:
-        shown = ("kind", "name", "about", "fields")
-        found = [{key: getattr(one, key) for key in shown} for one in explanations(name)]
-        write_json(json_file, {"name": name, "explanations": found})
+    write_json(json_file, answer)
 
 
 PATHS: dict[str, type[BaseModel]] = {"": Scenario, "tools": SandboxToolConfig}
@@ -117,12 +117,6 @@ def names() -> list[str]:
     """Return every name that can be explained, except scenarios and fields."""
     found = groups()
     return [*itertools.chain(*found.values()), *(group for group in found if group != "parts"), EVERYTHING_TOOK_EFFECT]
-
-
-def explained(name: str) -> str | None:
-    """Return the explanation of a name; None if it is unknown."""
-    texts = [one.text for one in explanations(name)]
-    return ("\n" if name == "outcomes" else "\n\n").join(texts) if texts else None
 
 
 def explanations(name: str) -> list[Explanation]:

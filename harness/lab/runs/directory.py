@@ -107,8 +107,7 @@ def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
                 [f"{folder}: not a run: {name} is missing; give the folder of one scenario below --out"]
             )
     journal = Journal.read(folder / JOURNAL)
-    scenario = read_scenarios(folder / SCENARIO)[0]
-    scenario = scenario.named_cell(journal.header["cell"])
+    scenario = read_scenarios(folder / SCENARIO)[0].changed(cell=journal.header["cell"])
     world = journal.header["world"]
     if world not in get_args(World) or scenario.not_for(world) is not None:
         raise JournalError(f"{folder / JOURNAL}:1: world {world!r} is not one of its scenario: {scenario.worlds}")
@@ -129,9 +128,7 @@ def read_verdict(path: Path) -> dict[str, Any]:
     try:
         data = parse_json(read_bounded(path, _LARGEST_VERDICT), str(path))
         if not isinstance(data, dict) or not isinstance(data.get("verdicts"), list):
-            raise ValueError("expected a mapping with a list `verdicts`")
+            raise InputError(f"{path}: expected a mapping with a list `verdicts`")
         return data
     except InputError as error:
         raise JournalError(f"{error}; this is not a verdict, or not a whole one") from None
-    except ValueError as error:
-        raise JournalError(f"{path}: {error}; this is not a verdict, or not a whole one") from None

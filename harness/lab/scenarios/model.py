@@ -216,13 +216,10 @@ class Scenario(ScenarioPart):
         made._places = {path: str(place(path)) for path, _, _ in made.runs()} if place is not None else {}
         return made
 
-    def changed(self, **keys: Any) -> Scenario:
-        """Return a copy with other top-level keys."""
-        return self.from_data({**self._written, **keys}, self.cell, lambda path: self._places.get(path, ""))
-
-    def named_cell(self, cell: str) -> Scenario:
-        """Return a copy that is this cell of a matrix."""
-        return self.from_data(self._written, cell, lambda path: self._places.get(path, ""))
+    def changed(self, *, cell: str | None = None, **keys: Any) -> Scenario:
+        """Return a copy with other top-level keys, or that is another cell of a matrix."""
+        named = self.cell if cell is None else cell
+        return self.from_data({**self._written, **keys}, named, lambda path: self._places.get(path, ""))
 
     def runs(self) -> Iterator[tuple[Path_, str, str]]:
         """Yield what it runs that is not scripted: the path of the key that says so, what that does, file and line."""

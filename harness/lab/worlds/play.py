@@ -16,14 +16,13 @@ from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.scenarios.events import EventPart
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.calling import call_facts
+from sfusion.harness.lab.worlds.calling import Workload, call_facts
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.schedules import DRIVER, running_as
 from sfusion.harness.lab.worlds.training import OnSample, ToyModel
 from sfusion.harness.lab.worlds.worker_rollouts import Model
 from sfusion.harness.lab.worlds.worker_rollouts import names as rollout_names
-from sfusion.harness.lab.worlds.workload import Workload
 from sfusion.harness.learning.toy import simulate
 from sfusion_tools.limiter import Snapshot
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State

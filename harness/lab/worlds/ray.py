@@ -23,9 +23,8 @@ from sfusion.harness.lab.worlds.ray_limiter import PROCESS as LIMITER
 from sfusion.harness.lab.worlds.ray_limiter import RunLimiter
 from sfusion.harness.lab.worlds.ray_worker import WARM_UP, SecondDriver, WorkerSetup, on_node
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers, cause_of
-from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.lab.worlds.recorder import JournalAddress, JournalServer, Recorder, RemoteRecorder, recorded_logs
-from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, RealSandboxes
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
 from sfusion.harness.real.targets import RealSandbox
 from sfusion_tools.rollout import RolloutLimits

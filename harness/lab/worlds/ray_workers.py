@@ -15,11 +15,10 @@ from ray.exceptions import RayActorError, RayError
 from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.calling import call_facts
+from sfusion.harness.lab.worlds.calling import Workload, call_facts
 from sfusion.harness.lab.worlds.play import note_never_made
 from sfusion.harness.lab.worlds.ray_worker import SecondDriver, WorkerSetup, create_worker, on_node, signal_process
 from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.workload import Workload
 from sfusion_tools.record import ENDINGS
 from sfusion_tools.wording import counted
 

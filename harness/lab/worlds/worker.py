@@ -15,10 +15,9 @@ from typing import Any
 from sfusion.fakes.faults.chance import uniform
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import PreparedCall
-from sfusion.harness.lab.worlds.calling import call_facts, call_tool, make_tools
+from sfusion.harness.lab.worlds.calling import Workload, call_facts, call_tool, make_tools
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.worker_rollouts import Model, Rollouts, ScriptedModel
-from sfusion.harness.lab.worlds.workload import Workload
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.client import Transport
 from sfusion_tools.rollout import RolloutLimits

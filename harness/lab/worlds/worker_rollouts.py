@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -185,7 +186,7 @@ class Rollouts:
 
     def __post_init__(self) -> None:
         model = self.model
-        self._strikes: dict[str, int] = {}
+        self._strikes = Counter[str]()
         self.tool = WatchedTool(self.own_tool, model, self)
         self._engine = FakeSGLang(
             model,
@@ -220,11 +221,9 @@ class Rollouts:
 
     def _note_strikes(self) -> None:
         """Record how often each fault of the engine has struck since the last time."""
-        for rule, count in self._engine.fault_strikes().items():
-            new = count - self._strikes.get(rule, 0)
-            if new:
-                self._strikes[rule] = count
-                self.note("engine", "strike", rule=rule, count=new)
+        before, self._strikes = self._strikes, Counter(self._engine.fault_strikes())
+        for rule, count in (self._strikes - before).items():
+            self.note("engine", "strike", rule=rule, count=count)
 
     def _ending(self, request: AsyncRolloutRequest) -> dict[str, Any]:
         begun = request.state is not State.PENDING

@@ -16,7 +16,7 @@ from sfusion.fakes.faults import Rule, Status
 from sfusion.fakes.sandbox.models import Queue, Quota
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import PreparedCall
-from sfusion.harness.lab.worlds.workload import Workload
+from sfusion.harness.lab.worlds.calling import Workload
 from sfusion_tools.sandbox.program import COMPILED
 
 _MANY = 99

@@ -21,8 +21,8 @@ from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios.parts import CancelPart, LoadPart
 from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.worlds import recorder as remote_journal
+from sfusion.harness.lab.worlds.calling import Workload
 from sfusion.harness.lab.worlds.recorder import JournalAddress, JournalServer, RemoteRecorder
-from sfusion.harness.lab.worlds.workload import Workload
 
 
 class Received:

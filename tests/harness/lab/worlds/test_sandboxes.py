@@ -8,9 +8,8 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.lab.journal import Journal
-from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.lab.worlds.recorder import Recorder
-from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
+from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, RealSandboxes
 from sfusion.harness.real.targets.target import RealSandbox
 from tests.fakes.wire.raw import one, run_code
 from tests.harness.lab.promises.scenes import scene
