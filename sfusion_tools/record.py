@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, Required, TypedDict, cast
 
 from sfusion_tools.outcome import OUTCOMES, Outcome
 
@@ -23,15 +23,12 @@ ENDINGS = ("returned", "cancelled", "lost")
 """Events of the world that end a call."""
 
 
-class _Told(TypedDict):
-    at: float
-    source: str
-    event: str
-
-
-class Event(_Told, total=False):
+class Event(TypedDict, total=False):
     """An event of a journal, as far as it is about a call; docs/journal.md lists which event has which keys."""
 
+    at: Required[float]
+    source: Required[str]
+    event: Required[str]
     call: str
     attempt: int
     worker: str | None

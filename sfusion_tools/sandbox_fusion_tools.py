@@ -48,9 +48,8 @@ class ExecutionWorker:
         client: str | None = None,
     ) -> None:
         settings = LimiterSettings(rate_limit)
-        self._limiter = (
-            BlockingLimiter(lambda: Limiter(RayTransport(settings), name=client)) if enable_global_rate_limit else None
-        )
+        limited = enable_global_rate_limit
+        self._limiter = BlockingLimiter(Limiter(RayTransport(settings), name=client)) if limited else None
 
     def ping(self) -> bool:
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfusion.fakes.errors import FaultError
-from sfusion.fakes.faults.action import KINDS, PHASES, Action, ContentFault, FaultSite, Phase, Spoilage, Strike
+from sfusion.fakes.faults.action import KINDS, PHASES, Action, ContentFault, Phase, Spoilage
 from sfusion.fakes.faults.chance import uniform
 from sfusion.fakes.faults.duration import Distribution, Seconds, seconds
 from sfusion.fakes.faults.kinds import Output, SandboxError, Status, Timeout
@@ -20,7 +20,6 @@ __all__ = [
     "Fate",
     "FaultError",
     "FaultPlan",
-    "FaultSite",
     "Output",
     "Phase",
     "Rule",
@@ -28,7 +27,6 @@ __all__ = [
     "Seconds",
     "Spoilage",
     "Status",
-    "Strike",
     "Timeout",
     "load_rules",
     "parse_rules",

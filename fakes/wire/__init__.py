@@ -7,31 +7,17 @@ from typing import TYPE_CHECKING
 from sfusion_tools._lazy import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
-    from sfusion.fakes.errors import PortTaken, WireError
     from sfusion.fakes.wire.app import Request, WireApp
-    from sfusion.fakes.wire.ledger import CallRecord, Ledger
     from sfusion.fakes.wire.message import Answer
     from sfusion.fakes.wire.served import Served
     from sfusion.fakes.wire.server import WireServer
 
-__all__ = [
-    "Answer",
-    "CallRecord",
-    "Ledger",
-    "PortTaken",
-    "Request",
-    "Served",
-    "WireApp",
-    "WireError",
-    "WireServer",
-]
+__all__ = ["Answer", "Request", "Served", "WireApp", "WireServer"]
 
 __getattr__ = _on_first_use(
     __name__,
     {
-        "sfusion.fakes.errors": ["PortTaken", "WireError"],
         "sfusion.fakes.wire.app": ["Request", "WireApp"],
-        "sfusion.fakes.wire.ledger": ["CallRecord", "Ledger"],
         "sfusion.fakes.wire.message": ["Answer"],
         "sfusion.fakes.wire.served": ["Served"],
         "sfusion.fakes.wire.server": ["WireServer"],

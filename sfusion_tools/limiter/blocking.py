@@ -21,8 +21,8 @@ CALLERS = "callers"
 class BlockingLimiter:
     """Permits for threads; all threads that use one object share one client of the limiter."""
 
-    def __init__(self, make: Callable[[], Limiter]) -> None:
-        self._limiter = make()
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
         self._thread = LoopThread("sfusion limiter")
 
     @contextmanager

@@ -15,7 +15,7 @@ from sfusion_tools._loops import in_daemon_thread
 from sfusion_tools.errors import LimiterError, LimiterUnreachable, ProtocolMismatch
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.host import settle_difference
-from sfusion_tools.limiter.machine_place import Place, framed, unframed
+from sfusion_tools.limiter.machine_server import Place, framed, unframed
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings, Share
 

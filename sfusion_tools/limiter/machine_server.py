@@ -1,29 +1,177 @@
 """The process that keeps a limiter for a machine: started by the first client, gone soon after the last.
 
-A client's connection lasts as long as its process: when it ends, the permits of the client return at once.
+It lives in a folder of this user, with a lock, a socket and a record for each name. A client's connection lasts as
+long as its process: when it ends, the permits of the client return at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import pickle
 import socket
+import struct
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from sfusion_tools.limiter.machine_place import TAKEN, FileStore, Place, framed, unframed
-from sfusion_tools.limiter.messages import PROTOCOL
+from sfusion_tools.errors import ConfigError, LimiterError
+from sfusion_tools.limiter.messages import PROTOCOL, LimiterRecord
 from sfusion_tools.limiter.record import RecordedLimiter
 from sfusion_tools.limiter.settings import LimiterSettings
 
+FOLDER = "SFUSION_LIMITER_DIR"
+"""The variable that names another folder: one that several containers of a user share, for example."""
+TAKEN = 3
+"""The exit code of a server that found another one at work."""
+_START_SECONDS = 60
+_LONGEST_PATH = 100
+_HEAD = struct.Struct(">I")
 _LOOK_SECONDS = 0.5
 _SHORTEST_IDLE = 2.0
+
+
+class Place:
+    """The files of one limiter."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self.folder = folder
+        base = str(folder / blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest())
+        self.lock_file, self.starting_file, self.log = f"{base}.lock", f"{base}.starting", f"{base}.log"
+        self.socket, self.record = f"{base}.sock", f"{base}.json"
+
+    @classmethod
+    def of(cls, name: str) -> Place:
+        """Return that of this user and machine; the folder is made if there is none."""
+        runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+        usual = Path(runtime, "sfusion") if os.path.isdir(runtime) else Path(tempfile.gettempdir())
+        folder = Path(os.environ.get(FOLDER) or (usual if runtime else usual / f"sfusion-{os.getuid()}"))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise ConfigError(
+                f"limiter: host: {folder} belongs to another user, or others may write to it; set {FOLDER}"
+            )
+        place = cls(folder, name)
+        if len(os.fsencode(place.socket)) > _LONGEST_PATH:
+            raise ConfigError(
+                f"limiter: host: the path {folder} is too long for a socket; set {FOLDER} to a shorter one"
+            )
+        return place
+
+    def take_lock(self) -> int | None:
+        """Become the only server, as long as the descriptor is open; None if there is one."""
+        descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def is_lock(self, descriptor: int) -> bool:
+        """False if the file is gone or another one: somebody cleaned up, and another server may have begun."""
+        try:
+            now, then = os.stat(self.lock_file), os.fstat(descriptor)
+        except FileNotFoundError:
+            return False
+        return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+
+    def connect(self) -> socket.socket | None:
+        """Connect to the server, None if there is none."""
+        client = socket.socket(socket.AF_UNIX)
+        try:
+            client.connect(self.socket)
+        except (FileNotFoundError, ConnectionRefusedError):
+            client.close()
+            return None
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def connect_or_start(self, settings: LimiterSettings) -> socket.socket:
+        """Connect to the server; of the processes that find none, one at a time starts one. This blocks."""
+        client = self.connect()
+        while client is None:
+            with open(self.starting_file, "w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                client = self.connect()
+                if client is None and (code := self._start(settings)) not in (0, TAKEN):
+                    raise LimiterError(
+                        f"limiter {self.name!r} of this host could not be started ({code}): {self._last_words()}"
+                    )
+            client = client or self.connect()
+        return client
+
+    def _start(self, settings: LimiterSettings) -> int:
+        """Start the server, which leaves this process's session when it accepts connections; return the exit code."""
+        arguments = [str(self.folder), self.name, json.dumps(asdict(settings))]
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        with open(self.log, "w") as log:
+            return subprocess.call(
+                [sys.executable, "-m", "sfusion_tools.limiter.machine_server", *arguments],
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+                timeout=_START_SECONDS,
+            )
+
+    def _last_words(self) -> str:
+        with suppress(OSError):
+            return Path(self.log).read_text(errors="replace").strip().rpartition("\n")[2]
+        return "no log"
+
+
+class FileStore:
+    """The record of a limiter in a file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> LimiterRecord | None:
+        try:
+            return LimiterRecord(**json.loads(Path(self._path).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write(self, record: LimiterRecord) -> None:
+        fresh = f"{self._path}.{os.getpid()}"
+        Path(fresh).write_text(json.dumps(asdict(record)))
+        os.replace(fresh, self._path)
+
+    def seconds_since_removal(self, actor: str) -> float | None:
+        return None
+
+
+def framed(message: tuple[Any, ...]) -> bytes:
+    """Return a message as it is sent: both ends are processes of one user, as in Ray."""
+    data = pickle.dumps(message, 5)
+    return _HEAD.pack(len(data)) + data
+
+
+def unframed(buffer: bytearray) -> Iterator[tuple[Any, ...]]:
+    """Take whole messages out of what has arrived."""
+    while len(buffer) >= _HEAD.size:
+        end = _HEAD.size + _HEAD.unpack_from(buffer)[0]
+        if len(buffer) < end:
+            return
+        message = pickle.loads(bytes(buffer[_HEAD.size : end]))
+        del buffer[:end]
+        yield message
 
 
 class MachineServer:

@@ -244,7 +244,7 @@ class LimiterChoice:
             import_extra("ray", extra="ray", needed_by="limiter: ray")
             raise ConfigError("limiter: ray needs Ray running in this process; call ray.init() first, or use auto")
         if self.kind == "host":
-            from sfusion_tools.limiter.machine_place import Place
+            from sfusion_tools.limiter.machine_server import Place
 
             Place.of(self.name)  # raises if there is no usable folder
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.machine import machine_limiter, snapshot
-from sfusion_tools.limiter.machine_place import FOLDER, Place
+from sfusion_tools.limiter.machine_server import FOLDER, Place
 
 LIMIT, WORKERS = 2, 6
 SETTINGS = LimiterSettings(LIMIT, lease=6.0)

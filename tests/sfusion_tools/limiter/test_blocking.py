@@ -21,7 +21,7 @@ def test_a_permit_of_a_thread_is_visibly_free_after_its_block() -> None:
                 await asyncio.sleep(0)
             return await super().exchange(batch)
 
-    blocking = BlockingLimiter(lambda: Limiter(Slow(host)))
+    blocking = BlockingLimiter(Limiter(Slow(host)))
     counts = []
     for _ in range(5):
         with blocking.permit():
@@ -33,7 +33,7 @@ def test_a_permit_of_a_thread_is_visibly_free_after_its_block() -> None:
 
 def test_threads_can_hold_permits() -> None:
     host = local_host(LimiterSettings(2))
-    blocking = BlockingLimiter(lambda: Limiter(LocalTransport(host)))
+    blocking = BlockingLimiter(Limiter(LocalTransport(host)))
     inside, peak, lock = 0, 0, threading.Lock()
 
     def work() -> None:

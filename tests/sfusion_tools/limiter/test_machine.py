@@ -18,7 +18,7 @@ from sfusion_tools import CodeRunner
 from sfusion_tools.errors import ConfigError, LimiterError
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.machine import machine_limiter, snapshot
-from sfusion_tools.limiter.machine_place import FOLDER, FileStore, Place
+from sfusion_tools.limiter.machine_server import FOLDER, FileStore, Place
 from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.limiter.kills import play
