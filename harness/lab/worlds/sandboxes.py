@@ -23,9 +23,9 @@ class FakeSandboxes:
 
     def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
         self._recorder = recorder
-        names = scenario.sandbox.names
+        names, parts = scenario.sandbox.names, scenario.sandbox.settings
         self._headers = scenario.headers
-        self._faults = [scenario.sandbox.instance(number).faults for number in range(1, len(names) + 1)]
+        self._faults = [part.faults for part in parts]
         self._all: Sequence[FakeSandbox | FaultProxy] = [
             FakeSandbox(
                 executor=part.executor,
@@ -35,8 +35,7 @@ class FakeSandboxes:
                 host=host,
                 journal=recorder.server_events(name if len(names) > 1 else None),
             )
-            for number, name in enumerate(names, 1)
-            for part in [scenario.sandbox.instance(number)]
+            for name, part in zip(names, parts, strict=True)
         ]
 
     async def start(self) -> list[str]:
@@ -113,14 +112,13 @@ class RealSandboxes(FakeSandboxes):
         ]
 
     async def start(self) -> list[str]:
-        for number, (proxy, sandbox) in enumerate(zip(self._proxies, self._real, strict=True), 1):
-            await proxy.start()
-            self._recorder.alias(proxy.url.removeprefix("http://"), f"sandbox-{number}")
+        urls = await super().start()
+        for sandbox in self._real:
             self._recorder.alias(sandbox.url.removeprefix("http://"), sandbox.name)
         if self._token is None:
-            return [proxy.url for proxy in self._proxies]
+            return urls
         self._recorder.keep_secret(self._token, "token of the proxy")
-        return [proxy.url.replace("://", f"://sfusion:{self._token}@", 1) for proxy in self._proxies]
+        return [url.replace("://", f"://sfusion:{self._token}@", 1) for url in urls]
 
     async def stop(self) -> None:
         """Stop the proxies and bring killed sandboxes back up."""
