@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.lab.journal import SHOWN, Event, Journal
+from sfusion.harness.lab.journal import SHOWN, Event, Journal, encode_line
 from sfusion.harness.lab.worlds.replacing import diverted_logs
 
 SHORTEST_SECRET = 4
@@ -170,19 +170,16 @@ class _RemoteJournal(Journal):
         os.register_at_fork(after_in_child=self._socket.close)  # or a fork's life would seem that of this process
         self.offset = 0.0
         other_clock = address.machine != this_machine()
-        self._send({"token": address.token, "process": process, "at": round(time.monotonic() - address.zero, 6)})
+        self.add({"token": address.token, "process": process, "at": round(time.monotonic() - address.zero, 6)})
         if other_clock:
             self._compare_clocks()
-
-    def add(self, event: Event) -> None:
-        self._send(event)
 
     def close(self) -> None:
         with self._lock:
             self._socket.close()
 
-    def _send(self, data: dict[str, Any]) -> None:
-        line = json.dumps(data, separators=(",", ":")).encode() + b"\n"
+    def add(self, event: Event) -> None:
+        line = encode_line(event).encode()
         with self._lock:
             if self._socket.fileno() >= 0:
                 try:
@@ -195,13 +192,13 @@ class _RemoteJournal(Journal):
         best = float("inf")
         for _ in range(_ROUND_TRIPS):
             asked = time.monotonic()
-            self._send({"time": None})
+            self.add({"time": None})
             theirs = float(answers.readline())
             back = time.monotonic()
             if back - asked < best:
                 best = back - asked
                 self.offset = theirs - (asked + back) / 2
-        self._send({"clock_error": best / 2})
+        self.add({"clock_error": best / 2})
 
 
 class RemoteRecorder(Recorder):
