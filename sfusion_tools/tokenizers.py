@@ -88,11 +88,11 @@ class Tokenizer(Protocol):
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        """Encode a conversation as the model is given it, with the tools it may call.
+        """Encode a conversation as the model is given it, with the tools it may call: in ChatML, without a template.
 
         Raises TemplateError for a conversation that the chat template refuses.
         """
-        ...
+        return _chatml(self, messages, tools, add_generation_prompt)
 
 
 _SPECIALS = re.compile("([^\x00-\xff])")
@@ -104,7 +104,7 @@ def _bytes_of(text: str) -> list[int]:
     return list(text.encode("utf-8", errors="replace"))
 
 
-class ByteTokenizer:
+class ByteTokenizer(Tokenizer):
     """Byte-level tokenizer with ChatML; special tokens spelled out in a message stay plain text."""
 
     eos_token_id = SPECIAL_TOKENS[IM_END]
@@ -133,15 +133,6 @@ class ByteTokenizer:
             raise UnknownToken(f"token {unknown} is outside the vocabulary of {self.vocab_size} ids") from None
         parts[::2] = [part.encode("latin-1").decode("utf-8", errors="replace") for part in parts[::2]]
         return "".join(parts[::2] if skip_special_tokens else parts)
-
-    def apply_chat_template(
-        self,
-        messages: Sequence[MessageLike],
-        tools: Sequence[ToolLike] | None = None,
-        *,
-        add_generation_prompt: bool = False,
-    ) -> list[int]:
-        return _chatml(self, messages, tools, add_generation_prompt)
 
 
 class HfTokenizer:

@@ -171,7 +171,7 @@ class Action(BaseModel):
 
 
 class ContentFault(Action):
-    """Base of the kinds that change what a sandbox answers; ``sandbox.spoil`` knows how."""
+    """Base of the kinds that change what a sandbox answers; ``sandbox.body`` knows how."""
 
     sandbox_only = True
 

@@ -1,6 +1,6 @@
 """The kinds of faults. To add one, define it here: reading, explaining, striking and hunting follow from the class.
 
-A fault that changes what a sandbox answers (a ``ContentFault``) also needs a branch in ``fakes/sandbox/spoil.py``.
+A fault that changes what a sandbox answers (a ``ContentFault``) also needs a branch in ``fakes/sandbox/body.py``.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from sfusion.fakes.faults import ContentFault
+from sfusion.fakes.sandbox.body import spoil
 from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
-from sfusion.fakes.sandbox.spoil import spoil
 from sfusion.fakes.wire.app import Request, Visit
 from sfusion.fakes.wire.message import Answer
 

@@ -173,7 +173,7 @@ class Gsm8kSolver:
             thought = "That is not a number, so the program did not run as it should. I will run it again.\n"
         else:
             return Reply("<think>\nThe tool does not give me a result.\n</think>\n\nI could not run the program.")
-        code = template.code(numbers)
+        code = template.program(numbers)
         if self.marks:
             own = () if ask.sampling.get("sampling_seed") is None else (ask.seed,)  # siblings have one question
             code = f"# sfusion:call={template.kind}-{hex_id(10, ask.question, ask.sample, *own)}-{ask.turn}\n{code}"

@@ -26,7 +26,8 @@ class Template:
     kind: str
     text: str
     ranges: Mapping[str, tuple[int, int, int]]
-    code: Callable[[Numbers], str]
+    code: tuple[str, ...]
+    """The lines of a program, with places for numbers and facts."""
     answer: Callable[[Numbers], str]
     thought: str
     closing: str = "The program printed {result}, and that is what was asked for.\n"
@@ -44,6 +45,9 @@ class Template:
         groups = found.groupdict()
         name = groups.pop("name")
         return name, {key: int(value.replace(",", "")) for key, value in groups.items()}
+
+    def program(self, numbers: Numbers) -> str:
+        return "\n".join(self.code).format(**{**numbers, **self.facts(numbers)})
 
     def fill(self, text: str, name: str, numbers: Numbers, **more: str) -> str:
         """Put what is known about a problem into ``thought`` or ``closing``."""
@@ -69,10 +73,6 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile("".join(parts))
 
 
-def _lines(*lines: str) -> str:
-    return "\n".join(lines)
-
-
 def _percent(numbers: Numbers) -> int:
     return numbers["bonus"] * 100 // numbers["last"]
 
@@ -83,20 +83,9 @@ def _bonus_facts(numbers: Numbers) -> dict[str, str]:
     return {
         "percent": str(percent),
         "fraction": str(numbers["bonus"] / numbers["last"]),
-        "plain_pay": str(pay),
         "pay_bonus": f"{bonus:,}",
         "total": f"{pay + bonus:,}",
     }
-
-
-def _bonus_numbers_code(numbers: Numbers) -> str:
-    return _lines(
-        f"total_pay_this_year = {numbers['pay']}",
-        f"bonus_percentage = {_percent(numbers)} / 100",
-        "bonus_this_year = total_pay_this_year * bonus_percentage",
-        "total_income_this_year = total_pay_this_year + bonus_this_year",
-        "print(total_income_this_year)",
-    )
 
 
 BONUS = Template(
@@ -108,7 +97,13 @@ BONUS = Template(
     ),
     # _numbers derives the bonus from last year's pay, so that the percentage is a whole number.
     ranges={"last": (40_000, 180_000, 10_000), "pay": (50_000, 300_000, 10_000)},
-    code=_bonus_numbers_code,
+    code=(
+        "total_pay_this_year = {pay}",
+        "bonus_percentage = {percent} / 100",
+        "bonus_this_year = total_pay_this_year * bonus_percentage",
+        "total_income_this_year = total_pay_this_year + bonus_this_year",
+        "print(total_income_this_year)",
+    ),
     answer=lambda n: str(n["pay"] + n["pay"] * (_percent(n) / 100)),
     facts=_bonus_facts,
     thought=(
@@ -145,10 +140,10 @@ CHANGE = Template(
         "many dollars does {name} get back?"
     ),
     ranges={"books": (2, 9, 1), "book": (3, 8, 1), "pens": (3, 12, 1), "pen": (1, 4, 1), "paid": (130, 200, 10)},
-    code=lambda n: _lines(
-        f"notebooks = {n['books']} * {n['book']}",
-        f"pens = {n['pens']} * {n['pen']}",
-        f"print({n['paid']} - notebooks - pens)",
+    code=(
+        "notebooks = {books} * {book}",
+        "pens = {pens} * {pen}",
+        "print({paid} - notebooks - pens)",
     ),
     answer=lambda n: str(n["paid"] - n["books"] * n["book"] - n["pens"] * n["pen"]),
     thought=(
@@ -164,8 +159,8 @@ ROAD = Template(
         "per hour. How many miles did {name} drive?"
     ),
     ranges={"first": (2, 6, 1), "slow": (30, 50, 5), "second": (1, 5, 1), "fast": (55, 75, 5)},
-    code=lambda n: _lines(
-        f"legs = [({n['first']}, {n['slow']}), ({n['second']}, {n['fast']})]",
+    code=(
+        "legs = [({first}, {slow}), ({second}, {fast})]",
         "print(sum(hours * speed for hours, speed in legs))",
     ),
     answer=lambda n: str(n["first"] * n["slow"] + n["second"] * n["fast"]),
@@ -179,9 +174,9 @@ EGGS = Template(
         "the others are sold at {cents} cents an egg. How many dollars does {name} earn in {weeks} weeks?"
     ),
     ranges={"hens": (12, 30, 1), "eggs": (4, 6, 1), "eaten": (10, 40, 2), "cents": (25, 60, 5), "weeks": (2, 10, 2)},
-    code=lambda n: _lines(
-        f"sold = {n['hens']} * {n['eggs']} - {n['eaten']}",
-        f"cents = sold * {n['cents']} * {n['weeks']}",
+    code=(
+        "sold = {hens} * {eggs} - {eaten}",
+        "cents = sold * {cents} * {weeks}",
         "print(cents / 100)",
     ),
     answer=lambda n: str((n["hens"] * n["eggs"] - n["eaten"]) * n["cents"] * n["weeks"] / 100),
@@ -198,10 +193,10 @@ SAVINGS = Template(
         "aunt gives {name} another ${gift}. How many dollars does {name} have now?"
     ),
     ranges={"weekly": (8, 40, 4), "weeks": (5, 26, 1), "gift": (10, 90, 5)},
-    code=lambda n: _lines(
-        f"saved = {n['weekly']} * {n['weeks']}",
+    code=(
+        "saved = {weekly} * {weeks}",
         "left = saved - saved // 4",
-        f"print(left + {n['gift']})",
+        "print(left + {gift})",
     ),
     answer=lambda n: str(n["weekly"] * n["weeks"] * 3 // 4 + n["gift"]),
     thought=(
@@ -217,7 +212,7 @@ SCORES = Template(
         "How many points does {name} need in the fourth game?"
     ),
     ranges={"a": (10, 30, 1), "b": (10, 30, 1), "c": (10, 30, 1), "goal": (25, 40, 1)},
-    code=lambda n: _lines(f"scores = [{n['a']}, {n['b']}, {n['c']}]", f"print(4 * {n['goal']} - sum(scores))"),
+    code=("scores = [{a}, {b}, {c}]", "print(4 * {goal} - sum(scores))"),
     answer=lambda n: str(4 * n["goal"] - n["a"] - n["b"] - n["c"]),
     thought="Four games at {goal} make a total; what {a}, {b} and {c} leave of it is the fourth game.\n",
 )
@@ -230,10 +225,10 @@ TANK = Template(
     ),
     # _numbers sets the tank to a multiple of the gain per minute, so that the minutes are whole.
     ranges={"tap": (12, 30, 1), "leak": (2, 9, 1)},
-    code=lambda n: _lines(
+    code=(
         "minutes = level = 0",
-        f"while level < {n['full']}:",
-        f"    level += {n['tap']} - {n['leak']}",
+        "while level < {full}:",
+        "    level += {tap} - {leak}",
         "    minutes += 1",
         "print(minutes)",
     ),
@@ -292,7 +287,7 @@ def problems(seed: int, count: int) -> list[WordProblem]:
 def _problem(id: str, template: Template, name: str, numbers: dict[str, int]) -> WordProblem:
     question = f"{template.ask(name, numbers)} {INSTRUCTION}"
     answer = template.answer(numbers)
-    return WordProblem(id, question, answer, template.code(numbers), answer)
+    return WordProblem(id, question, answer, template.program(numbers), answer)
 
 
 def _numbers(template: Template, key: tuple[int, str, int]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from sfusion.fakes.sglang.policies import Gsm8kSolver
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.routes import Handlers, ModelInfo
 from sfusion.fakes.sglang.validation import Refused
-from sfusion.fakes.wire.app import MARK, Execution, Handler, Request, Routes, Subject, Visit, digest_of
+from sfusion.fakes.wire.app import MARK, App, Execution, Handler, Request, Routes, Subject, Visit, digest_of
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion.fakes.wire.server import WireServer
@@ -31,7 +31,7 @@ _PINGS = frozenset({"/health", "/health_generate"})
 _RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]+)"')
 
 
-class SGLangApp:
+class SGLangApp(App):
     """Serves an engine."""
 
     def __init__(self, engine: FakeSGLang, model: ModelInfo) -> None:
@@ -42,10 +42,6 @@ class SGLangApp:
 
     def visit(self, request: Request) -> SGLangVisit:
         return SGLangVisit(self, request)
-
-    def failure(self, error: Exception) -> Answer:
-        """Starlette's plain 500."""
-        return Answer.text("Internal Server Error", status=500)
 
     def find(self, request: Request) -> Handler | Answer:
         """The handler of a request, or the answer that there is none."""

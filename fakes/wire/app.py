@@ -126,7 +126,8 @@ class App(Protocol):
         """Open the visit of a request whose head has been read."""
 
     def failure(self, error: Exception) -> Answer:
-        """What the faked server answers when it has a bug."""
+        """What the faked server answers when it has a bug: Starlette's plain 500, unless it has words of its own."""
+        return Answer.text("Internal Server Error", status=500)
 
 
 def parse_target(target: str) -> tuple[str, str]:
@@ -184,7 +185,7 @@ class _HandlerVisit(Visit):
         return answer
 
 
-class WireApp:
+class WireApp(App):
     """An app of one function: ``WireApp(handler)`` serves ``async handler(request) -> Answer``."""
 
     def __init__(self, handler: Handler) -> None:
@@ -192,10 +193,6 @@ class WireApp:
 
     def visit(self, request: Request) -> Visit:
         return _HandlerVisit(request, self._handler)
-
-    def failure(self, error: Exception) -> Answer:
-        """Starlette's plain 500."""
-        return Answer.text("Internal Server Error", status=500)
 
 
 H = TypeVar("H")

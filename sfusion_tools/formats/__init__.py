@@ -109,14 +109,10 @@ def _discover() -> None:
             if inspect.isclass(item) and issubclass(item, Format) and hasattr(item, "name"):
                 found.append(item())
     for form in sorted(found, key=lambda form: _FIRST.index(form.name) if form.name in _FIRST else len(_FIRST)):
-        _register(form)
-
-
-def _register(form: Format) -> None:
-    _FORMATS.append(form)
-    _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
-    for mark in form.marks:
-        MARKS.setdefault(mark, []).append(form.name)
+        _FORMATS.append(form)
+        _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
+        for mark in form.marks:
+            MARKS.setdefault(mark, []).append(form.name)
 
 
 _discover()

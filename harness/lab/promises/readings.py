@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
-from sfusion.fakes.sandbox.spoil import ADDED, DECODE_ERROR
+from sfusion.fakes.sandbox.body import ADDED, DECODE_ERROR
 from sfusion.harness.lab.facts.canary import tokens_in
 from sfusion.harness.lab.facts.read import SHORTEST_CUT, TextReading, normal_wording, optional_streams, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
