@@ -29,6 +29,8 @@ from sfusion.harness.commandline.options import Tools, Trust
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.replacing import diverted_logs
+from sfusion.harness.search.shrink import Budget, Reproduces
+from sfusion.harness.search.shrink import shrink as search
 from sfusion.harness.search.shrink.recorded import (
     SHRUNK,
     failure_to_shrink,
@@ -38,8 +40,6 @@ from sfusion.harness.search.shrink.recorded import (
     shrunk_file,
     with_tools,
 )
-from sfusion.harness.search.shrink.search import Budget, Reproduces
-from sfusion.harness.search.shrink.search import shrink as search
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 

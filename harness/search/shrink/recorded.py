@@ -21,7 +21,7 @@ from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, che
 from sfusion.harness.lab.scenarios.library import is_bundled
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.reading import read_scenarios
-from sfusion.harness.search.shrink.search import STUCK, Failure, failures_of
+from sfusion.harness.search.shrink import STUCK, Failure, failures_of
 from sfusion.harness.terminal import printable
 from sfusion_tools.errors import near
 from sfusion_tools.tool_registry import read_entries

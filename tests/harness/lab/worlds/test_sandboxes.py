@@ -11,7 +11,7 @@ from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
-from sfusion.harness.real.targets.target import RealSandbox
+from sfusion.harness.real.targets import RealSandbox
 from tests.fakes.wire.raw import one, run_code
 from tests.harness.lab.promises.scenes import scene
 
