@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.harness.errors import HarnessError
+from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.promises.verdict import How, Verdict
 from sfusion.harness.lab.runs.result import ERROR, RunResult
 from sfusion.harness.lab.runs.runner import run_one
@@ -57,6 +58,14 @@ def failures_of(result: RunResult) -> list[Failure]:
     if stuck is not None:
         found.append(Failure(How(STUCK, "raised", (("raised", stuck.get("raised", "")),)), stuck["text"]))
     return list(dict.fromkeys(found))
+
+
+def with_promise(scenario: Scenario, failure: Failure) -> Scenario:
+    """Return the scenario with no other promise than the one that a failure breaks."""
+    if failure.promise not in PROMISES:
+        return scenario
+    named = [made for made in scenario.plain.get("promises", []) if failure.promise in (made, *made)]
+    return scenario.changed(promises=named or [failure.promise])
 
 
 class Reproduces:
