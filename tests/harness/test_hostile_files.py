@@ -28,7 +28,7 @@ from sfusion.harness.lab.scenarios import parse_scenarios, read_scenarios
 from sfusion.harness.real.drift.judging import recorded_answers
 from sfusion.harness.real.probes.cassette import read_recording
 from sfusion.harness.real.probes.model import bundled_probes
-from sfusion.harness.rollouts.viewer import open_dump
+from sfusion.harness.rollouts.viewer.sample import open_dump
 from sfusion.harness.search.hunt.corpus import _VERSION, HUNT, Corpus
 from sfusion.harness.search.hunt.hunt import Hunt
 from sfusion_tools.errors import SfusionError

@@ -35,7 +35,7 @@ from sfusion.harness.lab.worlds.ray_cluster import GivenCluster, OwnCluster, inh
 from sfusion.harness.lab.worlds.ray_workers import RayWorker, RayWorkers
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
-from sfusion.harness.search.chaos.rounds import count_at_sandbox, play_rounds
+from sfusion.harness.search.chaos.command import count_at_sandbox, play_rounds
 from tests.ray.actors import until
 from tests.warm import warm
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 from typer import Argument
 
@@ -98,13 +98,6 @@ def doctor_headline(examinations: Sequence[Examination]) -> str:
 
 class DoctorReporter(ProgressReporter, Observer):
     """Prints a line for each check while it works, and the findings at the end."""
-
-    def __init__(self, out: TextIO, total: int) -> None:
-        super().__init__(out, total, "examining")
-
-    def sandbox_started(self, examination: str) -> None:
-        """Name the sandbox that the next checks are about."""
-        self.print(f"examining {examination}", "bold")
 
     def check_started(self, check: Check, number: int) -> None:
         self.progress(number - 1, check.name)
@@ -200,7 +193,7 @@ def doctor(options: DoctorOptions) -> int:
     with _sandboxes(options.sandbox, options.tools) as sandboxes:
         if model_out is not None and len(sandboxes) != 1:
             fail(f"--model-out describes one sandbox, but there are {len(sandboxes)}; give the URL of one")
-        with DoctorReporter(text_stream(options.json), len(CHECKS)) as shown:
+        with DoctorReporter(text_stream(options.json), len(CHECKS), "examining") as shown:
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
     write_answer(options.json, examinations_as_json(done))
@@ -214,7 +207,7 @@ def doctor(options: DoctorOptions) -> int:
 async def _examine_all(sandboxes: list[SandboxSettings], plan: Plan, shown: DoctorReporter) -> list[Examination]:
     done = []
     for settings in sandboxes:
-        shown.sandbox_started(settings.label + (f" ({settings.source})" if settings.source else ""))
+        shown.print(f"examining {settings.label}" + (f" ({settings.source})" if settings.source else ""), "bold")
         done.append(await examine(settings, plan, environ=os.environ, observer=shown))
     return done
 

@@ -32,8 +32,8 @@ from sfusion.harness.commandline.exits import fail, say
 from sfusion.harness.commandline.json_answer import text_stream, write_answer
 from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, read_headers
 from sfusion.harness.errors import Unreachable
-from sfusion.harness.real.drift.grading import GRADES
 from sfusion.harness.real.drift.judging import (
+    GRADES,
     DriftFinding,
     DriftReport,
     ServerAnswers,

@@ -1,20 +1,16 @@
-"""The target of ``--sandbox``: ``fake``, an address, ``docker`` or ``docker:IMAGE``; and how real ones are opened."""
+"""The target of ``--sandbox``: ``fake``, an address, ``docker`` or ``docker:IMAGE``; and whether one answers."""
 
 from __future__ import annotations
 
 import os
 import re
 import urllib.request
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from itertools import cycle, islice
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 
-from sfusion.harness.errors import BadTarget, MissingTarget
+from sfusion.harness.errors import BadTarget
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.sandbox.endpoints import basic_auth, is_placeholder, normalise_url, proxy_for, redact
 
@@ -130,55 +126,6 @@ def _image(name: str) -> str:
             f"{name!r} is not the name of an image, such as {DEFAULT_IMAGE} or HOST:5000/sandbox@sha256:DIGEST{hint}"
         )
     return name
-
-
-ANSWERS_WITHIN = 5.0
-"""Seconds to wait for the first answer of an address."""
-
-
-def silent(_: str) -> None:
-    """Discard progress messages."""
-
-
-@contextmanager
-def open_targets(
-    targets: Sequence[Target],
-    *,
-    at_least: int = 1,
-    say: Callable[[str], None] = silent,
-    check: bool = True,
-) -> Iterator[list[RealSandbox]]:
-    """Open ``at_least`` sandboxes; the targets take turns if there are fewer of them.
-
-    Each turn of a docker target is a new container; each turn of an address is the same address again. With ``check``
-    an address where nothing answers raises MissingTarget.
-    """
-    if not targets:
-        raise BadTarget("no sandbox given")
-    wanted = list(islice(cycle(targets), max(at_least, len(targets))))
-    with ExitStack() as opened:
-        containers: Iterator[RealSandbox] = iter(())
-        if docker := [target for target in wanted if isinstance(target, DockerTarget)]:
-            from sfusion.harness.real.targets.container import started_containers
-
-            containers = iter(opened.enter_context(started_containers(docker, say)))
-        seen: Counter[str] = Counter()
-        sandboxes: list[RealSandbox] = []
-        for target in wanted:
-            if isinstance(target, UrlTarget):
-                seen[target.url] += 1
-                number = seen[target.url]
-                sandbox = RealSandbox(str(target) if number == 1 else f"{target} #{number}", target.url)
-                if check and seen[target.url] == 1 and (why := why_unreachable(target.url, ANSWERS_WITHIN)):
-                    raise MissingTarget(
-                        f"nothing answers at {sandbox.name}: {why}; start the sandbox, or correct the address"
-                    )
-                sandboxes.append(sandbox)
-            elif isinstance(target, DockerTarget):
-                sandboxes.append(next(containers))
-            else:
-                raise BadTarget("fake is not a real sandbox; give an address, docker, or docker:IMAGE")
-        yield sandboxes
 
 
 PING = "/v1/ping"

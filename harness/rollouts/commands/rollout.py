@@ -25,8 +25,8 @@ from sfusion.harness.commandline.exits import say
 from sfusion.harness.commandline.options import Faults, Sandboxes, Seed
 from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.real.targets import open_targets, read_target
-from sfusion.harness.rollouts import RolloutPlan, RolloutReporter, run_rollouts
 from sfusion.harness.rollouts.policies import Policy, read_policy
+from sfusion.harness.rollouts.run import RolloutPlan, RolloutReporter, run_rollouts
 from sfusion_tools.formats import format_for, get_format
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.tokenizers import load_tokenizer

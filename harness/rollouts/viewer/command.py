@@ -15,7 +15,7 @@ import typer
 
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption
-from sfusion.harness.rollouts.viewer import open_dump
+from sfusion.harness.rollouts.viewer.sample import open_dump
 from sfusion_tools.errors import MissingExtra
 
 

@@ -13,21 +13,271 @@ Example: sfusion chaos --rounds 20 --seed 4 --out runs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from random import Random
+from typing import Annotated, Any
 
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.json_answer import is_stdout, text_stream, write_json
 from sfusion.harness.commandline.options import Json, Out, Seed
-from sfusion.harness.lab.runs import write_run
+from sfusion.harness.lab.journal import Journal
+from sfusion.harness.lab.promises.permits import FlightCount, count_in_flight, server_steps
+from sfusion.harness.lab.promises.story import Story
+from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
+from sfusion.harness.lab.runs import RunResult, Task, run_one, write_run
+from sfusion.harness.lab.scenarios.events import EventPart
+from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.ray_cluster import open_cluster
 from sfusion.harness.reports import Reports, RunReport, write_page
 from sfusion.harness.reports.run_report import duration
-from sfusion.harness.search.chaos.rounds import Round, play_rounds
 from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.record import ENDINGS
 from sfusion_tools.wording import counted
+
+LEASE = 2.0
+"""Short, so that a round sees permits expire."""
+_PROMISES: list[Any] = [
+    "in_flight_within_limit",
+    "no_permit_leaked",
+    # Generous: on a busy machine Ray takes half a minute to restart a limiter.
+    {"no_starvation": "60s"},
+    {"no_stall": "60s"},
+]
+_KINDS = (
+    "kill worker", "kill node", "kill limiter", "kill driver", "pause worker", "pause node", "pause limiter", "resize",
+    "cancel", "crash",
+)  # fmt: skip
+
+
+def plan_round(seed: int, number: int, nodes: int) -> Scenario:
+    """Return the scenario of a round on at most this many nodes."""
+    draw = Random(f"{seed}/{number}")
+    machines = draw.randint(min(2, nodes), nodes)
+    per_node = draw.randint(1, 2)
+    limit = draw.randint(2, 8)
+    calls = draw.randrange(40, 121, 10)
+    workers = [f"n{n}-w{w}" for n in range(1, machines + 1) for w in range(1, per_node + 1)]
+    events = _events(draw, workers, limit, calls)
+    tools: dict[str, Any] = {"rate_limit": limit, "permit_lease": LEASE, "default_timeout": 10}
+    promises = list(_PROMISES)
+    if draw.random() < 0.5:
+        tools["retry_may_have_run"] = False
+        promises.append("no_duplicate_execution")
+    faults = []
+    if draw.random() < 0.4:
+        status = draw.choice([429, 502, 503])
+        faults.append({"name": "flaky", "probability": 0.1, "what": {"status": status}, "may_not_strike": True})
+    program = [
+        {"seconds": {"choice": ["20ms", "100ms", "400ms"]}, "prints": "{call}\n", "share": 4},
+        {"raises": "ValueError: bad", "share": 1},
+    ]
+    return Scenario.from_data(
+        {
+            "scenario": f"chaos-{seed}-{number:04d}",
+            "about": f"Round {number} of chaos with seed {seed}.",
+            "worlds": ["sim", "ray"],
+            "seed": draw.randrange(2**31),
+            "cluster": {"nodes": machines, "workers_per_node": per_node},
+            "tools": tools,
+            "sandbox": {"faults": faults},
+            "load": {"calls": calls, "concurrency": limit + draw.randint(len(workers), 16), "program": program},
+            "events": events,
+            "horizon": "90s",
+            "promises": promises,
+        }
+    )
+
+
+def _events(draw: Random, workers: list[str], limit: int, calls: int) -> list[dict[str, Any]]:
+    left = dict.fromkeys(workers)
+    events: list[dict[str, Any]] = []
+    for kind in draw.sample(_KINDS, draw.randint(1, 4)):
+        event = _event(draw, kind, left, limit, calls)
+        if event is not None:
+            events.append({"after": _point(draw, limit, calls), **event})
+    return events or [{"after": _point(draw, limit, calls), "kill": "limiter", "seconds": "1s"}]
+
+
+def _point(draw: Random, limit: int, calls: int) -> dict[str, int]:
+    counted = draw.choice(["grants", "arrivals", "ended", "in_flight"])
+    return {counted: draw.randint(1, limit) if counted == "in_flight" else draw.randint(3, calls // 2)}
+
+
+def _node_of(worker: str) -> str:
+    return f"node-{worker[1:].partition('-')[0]}"
+
+
+def _event(draw: Random, kind: str, left: dict[str, None], limit: int, calls: int) -> dict[str, Any] | None:
+    """Return an event of this kind; None if it would leave no worker alive. A killed driver is the end of all."""
+    # Half of the stops are shorter than a lease, half of them longer.
+    stop = {"seconds": round(LEASE * draw.choice([0.3, 0.6, 1.4, 2.0]), 2)}
+    match kind:
+        case "kill worker" if len(left) > 1:
+            worker = draw.choice(list(left))
+            del left[worker]
+            return {"kill": worker}
+        case "kill node":
+            node = _node_of(draw.choice(list(left)))
+            lost = [name for name in left if _node_of(name) == node]
+            if len(lost) == len(left):
+                return None
+            for name in lost:
+                del left[name]
+            return {"kill": node}
+        case "kill limiter":
+            return {"kill": "limiter", "seconds": "1s"}
+        case "kill driver" if draw.random() < 0.3:
+            return {"after": {"ended": calls // 2 + 5}, "kill": "driver"}
+        case "pause worker":
+            return {"pause": draw.choice(list(left)), **stop}
+        case "pause node":
+            return {"pause": _node_of(draw.choice(list(left))), **stop}
+        case "pause limiter":
+            return {"pause": "limiter", **stop}
+        case "resize":
+            return {"resize": draw.choice([max(1, limit // 2), limit * 2])}
+        case "cancel":
+            return {"cancel": draw.choice([0.3, 0.7])}
+        case "crash":
+            return {"crash": "sandbox", "seconds": draw.choice(["300ms", "1s"])}
+    return None
+
+
+_START_SECONDS = 300.0
+"""How long the processes of a round may take to start: nobody is watching, and the machine may be busy."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round, played in both worlds."""
+
+    number: int
+    scenario: Scenario
+    real: RunResult
+    sims: list[RunResult]
+    """The runs in sim: first in, first out, then with random schedules."""
+    count: FlightCount = field(default_factory=FlightCount)
+    """Requests that the sandbox itself saw in the real run, counted without asking the clients."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Say what did not hold on the real cluster. An event that never struck is not a problem of the stack."""
+        failed = [one for one in self.real.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
+        found = [f"{one.state}: {one.promise}: {one.sentence}" for one in failed]
+        if first := self.count.first:
+            crowd = f"{self.count.crowd} requests in flight; the limit was {self.count.limit}"
+            found.append(f"at {first[-1]['at']:g} s the sandbox had {crowd}")
+        return [*found, *([self.real.error] if self.real.error else [])]
+
+    @property
+    def state(self) -> str:
+        """Return broken, unknown (it could not be judged) or held, in whichever world."""
+        results = [self.real, *self.sims]
+        verdicts = [one for result in results for one in result.verdicts if one.promise != EVERYTHING_TOOK_EFFECT]
+        if self.count.broken or any(one.error for one in results) or any(one.state == "broken" for one in verdicts):
+            return "broken"
+        return "unknown" if any(one.failed for one in verdicts) else "held"
+
+    @property
+    def sim_problems(self) -> list[str]:
+        """Say what did not hold in sim, and with which schedule."""
+        found = []
+        for result in self.sims:
+            schedule = result.task.scenario.schedule
+            how = f"schedule {schedule.random}" if schedule is not None else "first in, first out"
+            failed = [one for one in result.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
+            found += [f"{how}: {one.state}: {one.promise}: {one.sentence}" for one in failed]
+            found += [f"{how}: {result.error}"] if result.error else []
+        return found
+
+    @property
+    def disagreements(self) -> list[str]:
+        """Say which promises reality judges differently from sim, whatever the schedule."""
+        real, *sims = ({one.promise: one.state for one in result.verdicts} for result in (self.real, *self.sims))
+        names = [name for name in real | sims[0] if name != EVERYTHING_TOOK_EFFECT]
+        found = [(name, real.get(name, "none"), [one.get(name, "none") for one in sims]) for name in names]
+        return [f"{name}: ray {left}, sim {right[0]}" for name, left, right in found if left not in right]
+
+    @property
+    def never_struck(self) -> str:
+        """Say which of the events did not happen on the real cluster."""
+        idle = [one.sentence for one in self.real.verdicts if one.promise == EVERYTHING_TOOK_EFFECT]
+        return "; ".join(idle)
+
+    @property
+    def outcomes(self) -> tuple[Counter[str], Counter[str]]:
+        """Return how many calls ended in which way, on the cluster and in the run in sim that is nearest to it."""
+        real = _outcomes(self.real)
+        return real, min(map(_outcomes, self.sims), key=lambda sim: _moved(real, sim))
+
+    @property
+    def moved(self) -> int:
+        """Return how many calls ended differently in the two worlds, at least."""
+        return _moved(*self.outcomes)
+
+    @property
+    def events(self) -> list[str]:
+        return [_sentence(event) for event in self.scenario.events]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, as in the JSON file of a chaos run."""
+        real, sim = self.outcomes
+        return {
+            "round": self.number,
+            "scenario": self.scenario.scenario,
+            "state": self.state,
+            "events": self.events,
+            "limit": self.scenario.stated_limit,
+            "peak_at_sandbox": self.count.peak,
+            "problems": self.problems,
+            "sim_problems": self.sim_problems,
+            "disagreements": self.disagreements,
+            "never_struck": self.never_struck,
+            "outcomes_ray": dict(real),
+            "outcomes_sim": dict(sim),
+            "seconds": round(self.real.wall_seconds, 2),
+        }
+
+
+def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: int = 0) -> Iterator[Round]:
+    """Play rounds one after the other on an open cluster, with the fake sandbox in a process of its own.
+
+    In sim each is played first in, first out, and with this number of random schedules.
+    """
+    from sfusion.harness.lab.worlds import ray
+
+    player = partial(ray.run, cluster=cluster, sandbox_on="node", start_timeout=_START_SECONDS)
+    for number in numbers:
+        scenario = plan_round(seed, number, nodes)
+        real = run_one(Task(scenario, "ray"), player=player)
+        count = count_at_sandbox(real.journal) if not real.error else FlightCount()
+        variants = [scenario, *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1))]
+        yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
+
+
+def _moved(one: Counter[str], other: Counter[str]) -> int:
+    return max((one - other).total(), (other - one).total())
+
+
+def _outcomes(result: RunResult) -> Counter[str]:
+    ends = [one for one in result.journal.events if one["source"] == "world" and one["event"] in ENDINGS]
+    return Counter(one.get("outcome") or one["event"] for one in ends)
+
+
+def _sentence(event: EventPart) -> str:
+    lasts = f" for {duration(event.seconds)}" if event.seconds is not None else ""
+    return f"{event.kind} {event.target}{lasts} after {event.after}"
+
+
+def count_at_sandbox(journal: Journal) -> FlightCount:
+    """Count the requests in flight against the limit from the sandbox's own events."""
+    story = Story(journal)
+    return count_in_flight(server_steps(story, story.began["lease"]), story.began["limit"])
+
 
 _STYLES = {"held": "green", "broken": "bold red", "unknown": "yellow"}
 _HEAD = ("", "round", "events", "peak/limit", "differ", "moved", "took")

@@ -27,7 +27,7 @@ from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.replacing import diverted_logs, replaced
 from sfusion.harness.search.hunt.expectations import horizon_of, promises_of
 from sfusion.harness.search.hunt.generate import named
-from sfusion.harness.search.shrink.search import Failure, failures_of
+from sfusion.harness.search.shrink import Failure, failures_of
 
 LOGGED = "error_logged"
 """In place of a promise: tool, fake or harness logged an error, or raised where nobody could catch it."""

@@ -46,8 +46,7 @@ from sfusion.harness.search.hunt.case import HANG, LOGGED, play_case, run_bounde
 from sfusion.harness.search.hunt.corpus import Corpus
 from sfusion.harness.search.hunt.generate import valid
 from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
-from sfusion.harness.search.shrink import Budget, Reproduces, shrink
-from sfusion.harness.search.shrink.recorded import with_promise
+from sfusion.harness.search.shrink import Budget, Reproduces, shrink, with_promise
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.wording import counted

@@ -15,33 +15,217 @@ Example: sfusion shrink runs/throttled-gateway --keep scenarios/found/lost-permi
 from __future__ import annotations
 
 import logging
+import re
 import sys
+import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 from typer import Argument
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Tools, Trust
-from sfusion.harness.errors import BadOption
+from sfusion.harness.errors import BadOption, CannotWrite
+from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.promises import PROMISES, Story, Verdict
+from sfusion.harness.lab.runs.directory import SCENARIO, edited_line, read_run
+from sfusion.harness.lab.runs.runner import ERROR, RunResult, run_one
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
 from sfusion.harness.lab.scenarios.model import Scenario
+from sfusion.harness.lab.scenarios.reading import is_bundled, read_scenarios
 from sfusion.harness.lab.worlds.replacing import diverted_logs
-from sfusion.harness.search.shrink.recorded import (
-    SHRUNK,
-    failure_to_shrink,
-    keep,
-    make_folder,
-    read_recorded,
-    shrunk_file,
-    with_tools,
-)
-from sfusion.harness.search.shrink.search import Budget, Reproduces
-from sfusion.harness.search.shrink.search import shrink as search
-from sfusion.harness.terminal import ProgressReporter
+from sfusion.harness.search.shrink import STUCK, Budget, Failure, Reproduces, failures_of, with_promise
+from sfusion.harness.search.shrink import shrink as search
+from sfusion.harness.terminal import ProgressReporter, printable
+from sfusion_tools.errors import near
+from sfusion_tools.tool_registry import read_entries
 from sfusion_tools.wording import counted
+
+SHRUNK = "shrunk.yaml"
+"""The file that `sfusion shrink` writes into the folder of a run."""
+_LINES = 14
+"""How many events are told."""
+_CALLS = 3
+"""Of how many calls."""
+_WIDTH = 110
+_DISTURBANCES = ("killed", "worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_started", "crash",
+                 "restart", "wedge", "resized", "stuck", "broken_off")  # fmt: skip
+
+
+def read_recorded(run: Path, *, trust: bool = False) -> Task:
+    """Read the folder of a run, or a scenario file with one cell, for world sim."""
+    if run.is_dir():
+        task, journal, _ = read_run(run)
+        if journal.header.get("sandboxes"):
+            raise BadOption(f"{run} was run against a real sandbox; this needs the fake one in world sim")
+        return Task(task.scenario, "sim", run / SCENARIO, trusted=trust)
+    cells = read_scenarios(run)
+    if len(cells) > 1:
+        raise BadOption(f"{run} has a matrix of {len(cells)} cells; run it with --out and give the folder of one cell")
+    return Task(cells[0], "sim", run, trusted=trust or is_bundled(run))
+
+
+def failure_to_shrink(task: Task, promise: str | None = None) -> tuple[RunResult, Failure]:
+    """Run it and return its first failure, or that of the promise; raise BadOption if there is none."""
+    if promise is not None and promise not in (*PROMISES, ERROR, STUCK):
+        raise BadOption(f"--promise {promise}: no such promise; {near(promise, PROMISES)}")
+    result = run_one(task)
+    found = failures_of(result)
+    wanted = [one for one in found if promise in (None, one.promise)]
+    if not wanted:
+        others = f"; it breaks {', '.join(dict.fromkeys(one.promise for one in found))}" if found else ""
+        broken = "no promise is broken" if promise is None else f"{promise} is not broken"
+        raise BadOption(f"{task.name}: {broken} when it is run in world sim{others}: there is nothing to shrink")
+    return result, wanted[0]
+
+
+def shrunk_file(scenario: Scenario, failure: Failure) -> str:
+    """Return the text of the file for a shrunk scenario: with its promise, and a comment of what happens."""
+    scenario = with_promise(scenario, failure)
+    result = run_one(Task(scenario, "sim", trusted=True))
+    return scenario_file(scenario.changed(about=f"Shrunk from {scenario.title}."), tell(result, failure))
+
+
+def with_tools(task: Task, tools: Path | None) -> Task:
+    """Return the task with the tools of a config file, if there is one, and let its classes be imported."""
+    if tools is not None:
+        (task,) = adapt_tasks([task], tools=read_entries(tools))
+    check_trusted([task])
+    if isinstance(task.scenario.tools, list) and (named := tools or task.file) is not None:
+        find_modules_beside([named])
+    check_classes([task])
+    return task
+
+
+def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None = None, trust: bool = False) -> Path:
+    """Write a recorded run, shrunk if it was, as a scenario below a folder, and return the new file."""
+    task = with_tools(read_recorded(run / SHRUNK if (run / SHRUNK).is_file() else run, trust=trust), tools)
+    result = run_one(task)
+    found = failures_of(result)
+    broken = [one.promise for one in found if one.promise in PROMISES]
+    if not broken and run.is_dir():  # it is mended; the recording says what it was
+        if line := edited_line(run):
+            raise BadOption(f"{line}. It breaks nothing now, so only its verdict says what to keep")
+        broken = [one.promise for one in read_run(run)[2] if one.state == "broken"]
+    data, stated = task.scenario.plain, [made.name for made in task.scenario.promises]
+    data["promises"] = [*data.get("promises", []), *(one for one in dict.fromkeys(broken) if one not in stated)]
+    data["scenario"] = name or _name(task.scenario.scenario, (broken or stated)[0])
+    comment = tell(result, found[0]) if found else [f"Broke {', '.join(broken)}."] if broken else []
+    data["about"] = comment[0] if comment else data["about"]
+    target = folder / f"{data['scenario']}.yaml"
+    if target.exists():
+        raise BadOption(f"{target} exists already; give another FILE with --keep")
+    text = scenario_file(Scenario.from_data(data), comment)
+    make_folder(folder)
+    write_file(target, text)
+    return target
+
+
+def _name(scenario: str, promise: str) -> str:
+    """Return a name made from a scenario, which may name the promise already, and a promise."""
+    end = re.sub(r"[^a-z0-9.-]+", "-", f"-{promise}")
+    return scenario if scenario.endswith(end) else f"{scenario}{end}"
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder for a file; raise CannotWrite."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(f"{folder} cannot be written: {error.strerror or error}") from error
+
+
+def scenario_file(scenario: Scenario, comment: list[str]) -> str:
+    """Return the text of a scenario file that begins with a comment."""
+    head = [line for text in comment for line in ([text] if text.startswith(" ") else textwrap.wrap(text, _WIDTH))]
+    data = yaml.safe_dump(scenario.written, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None)
+    return "".join(f"# {line}".rstrip() + "\n" for line in head) + data
+
+
+def tell(result: RunResult, failure: Failure) -> list[str]:
+    """Return what happens in a failing run, in a few lines: the promise, then the events that lead there."""
+    verdict = next((one for one in result.verdicts if one.state == "broken" and one.how == failure.how), None)
+    said = next((one for one in failures_of(result) if one == failure), failure).sentence
+    told = [f"Breaks {failure.promise}: {printable(said)}."]
+    lines = [f"  {event['at']:>8.4g} s  {text}" for event, text in _events(result, verdict)]
+    if len(lines) > _LINES:
+        lines = [*lines[: _LINES // 2], "              ...", *lines[-_LINES // 2 :]]
+    if lines:
+        told += ["What happens:", *lines]
+    deviations = result.journal.events[-1].get("deviations") if result.journal.events else None
+    if deviations:
+        steps = ", ".join(str(step) for step, _ in deviations[:5]) + (", ..." if len(deviations) > 5 else "")
+        told.append(f"This needs another order than first in, first out within a moment (step {steps}).")
+    return told
+
+
+def _events(result: RunResult, verdict: Verdict | None) -> list[tuple[Event, str]]:
+    """Return the events of the calls in the evidence, and the disturbances, each with its text."""
+    story = Story(result.journal)
+    shown = [] if verdict is None else [*_named(verdict), *(one.get("call") for one in verdict.evidence)]
+    calls = list(dict.fromkeys(one for one in shown if one in story.calls))[:_CALLS] or list(story.calls)[:1]
+    found = []
+    for event in result.journal.events:
+        if event["event"] in _DISTURBANCES or event.get("call") in calls:
+            text = _sentence(event, has_client=story.has_client)
+            if text is not None:
+                found.append((event, printable(text)))
+    return found
+
+
+def _named(verdict: Verdict) -> Iterator[str]:
+    """Yield the texts among the parameters of a verdict: some of them are the calls that it is about."""
+    for value in verdict.how.details.values():
+        yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+
+
+_TOLD = {
+    "world called": "{worker} makes call {call}",
+    "world returned": "the tool {what} for {call}: {quoted}",
+    "world cancelled": "the caller of {call} gives up",
+    "world lost": "call {call} is lost with its worker",
+    "world killed": "{target} is killed",
+    **dict.fromkeys(("world worker_died", "world worker_paused", "world cut_off"), "{worker} {words}"),
+    **dict.fromkeys(("world limiter_died", "world limiter_started"), "{words}"),
+    "world broken_off": "the run is broken off after {after:g} s",
+    "world stuck": "{text}",
+    "client attempt_started": "attempt {attempt} of {call} is sent",
+    "client backing_off": "the client waits {seconds:g} s before it sends {call} again",
+    **dict.fromkeys(("client permit_granted", "client permit_released"), "{call}: {words} ({permit})"),
+    "server arrived": "request {attempt} of {call} arrives{where}",
+    "server strike": "rule `{rule}` strikes {call}: {kind} ({phase})",
+    "server answered": "the sandbox answers {call} with status {status}{again}",
+    "server unanswered": "{call} gets no answer{where}",
+    **dict.fromkeys(("server crash", "server restart", "server wedge"), "the sandbox: {event}{where}"),
+    "limiter resized": "the limit becomes {rate_limit}",
+}
+
+
+def _sentence(event: Event, *, has_client: bool) -> str | None:
+    template = _TOLD.get(f"{event['source']} {event['event']}")
+    if template is None or event.get("first") or (has_client and event["event"] == "arrived"):
+        return None
+    raised, outcome, scored, asked = (event.get(key) for key in ("raised", "outcome", "reward", "retry_after"))
+    more = {
+        "words": event["event"].removeprefix("worker_").replace("_", " "),
+        "what": f"raises {raised}" if raised else f"returns {outcome or ''}".rstrip(),
+        "quoted": _quoted(event),
+        "where": f" at {event['sandbox']}" if "sandbox" in event else "",
+        "again": f", Retry-After {asked}" if asked is not None else "",
+    }
+    if scored is not None:
+        more["call"] = f"{event['call']}, scored {scored:g}"
+    return template.format(**{"call": "a connection", **event, **more})
+
+
+def _quoted(event: dict[str, Any]) -> str:
+    text = " ".join(str(event.get("text") or "").split())
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 @dataclass(frozen=True)

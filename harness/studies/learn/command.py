@@ -16,6 +16,7 @@ Example: sfusion learn /shared/logs --to friday.yaml && sfusion run friday.yaml 
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import sys
@@ -40,8 +41,7 @@ from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.reports.files import check_new_file
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.draft import scenario_text
-from sfusion.harness.studies.learn.figures import FEWEST, RELATIVE, Comparison, compare, relative
-from sfusion.harness.studies.learn.learned import Learned, learn
+from sfusion.harness.studies.learn.learned import FEWEST, Figures, Learned, learn
 from sfusion.harness.studies.learn.survey import Survey, Window, sample
 from sfusion.harness.studies.look.reading import LogReader, UnreadableLines, with_stdin
 from sfusion.harness.terminal import ProgressReporter
@@ -49,9 +49,48 @@ from sfusion_tools.outcome import PROGRAM_OUTCOMES
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
 
+RELATIVE = 0.25
+"""By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
+_UNAVOIDABLE = 0.01
+"""Seconds of difference that do not count."""
 _RARE = 4
 _NEARLY = 0.7
 """The share of the main cause's weight from which on another one may be the main one in the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One figure of the log and of the run of the learned scenario."""
+
+    name: str
+    log: str
+    run: str
+    difference: str
+    bound: str
+    agrees: bool
+
+
+def compare(log: Figures, run: Figures) -> list[Comparison]:
+    """Compare what the log shows with what the learned scenario does, each within its bound."""
+    rows: list[Comparison] = []
+    for outcome in dict.fromkeys((*log.outcomes, *run.outcomes)):
+        a, b, points = 100 * log.share(outcome), 100 * run.share(outcome), log.points(outcome)
+        differ, bound = f"{b - a:+.1f} points", f"{points:.3g} points"
+        rows.append(Comparison(outcome, f"{a:.1f}%", f"{b:.1f}%", differ, bound, abs(b - a) <= points))
+    most = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
+    if log.p95:
+        rows.append(relative("p50 of a call", log.p50, run.p50, most, " s", _UNAVOIDABLE))
+        rows.append(relative("p95 of a call", log.p95, run.p95, most, " s", _UNAVOIDABLE))
+        rows.append(relative("calls per second", log.per_second, run.per_second, most))
+    if log.attempts_per_call:
+        rows.append(relative("attempts per call", log.attempts_per_call, run.attempts_per_call, most))
+    return rows
+
+
+def relative(name: str, log: float, run: float, bound: float, unit: str = "", slack: float = 0.0) -> Comparison:
+    off = (run - log) / log if log else float(run != log)
+    agrees = abs(off) <= bound or abs(run - log) <= slack
+    return Comparison(name, f"{log:.3g}{unit}", f"{run:.3g}{unit}", f"{off:+.0%}", f"{bound:.0%}", agrees)
 
 
 @dataclass(frozen=True, slots=True)

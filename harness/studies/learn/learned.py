@@ -4,19 +4,75 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sfusion.harness.studies.learn.attempts import InFlight, TimedAttempt, known_of, requests_of, seconds_of
+from sfusion.harness.studies.learn.attempts import InFlight, TimedAttempt, known_of, outcome_of, requests_of, seconds_of
 from sfusion.harness.studies.learn.causes import Cause, PermitWaits, find_causes, find_permit_waits
 from sfusion.harness.studies.learn.client_settings import Noted, client_settings, find_call_limits, without_cut
-from sfusion.harness.studies.learn.distributions import Fit, fit
-from sfusion.harness.studies.learn.figures import Figures, figures_of
+from sfusion.harness.studies.learn.distributions import Fit, fit, quantile
 from sfusion.harness.studies.learn.load import LoadFit, ProgramFit, find_load, find_programs
 from sfusion.harness.studies.learn.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 from sfusion.harness.studies.look.digest import clocks_apart
 from sfusion_tools.record import Call
 from sfusion_tools.wording import counted
+
+OUTCOME_POINTS = 5.0
+"""How many percentage points the share of an outcome may differ; more where there are few calls."""
+FEWEST = 20
+"""Calls from which on a comparison says something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Outcomes, durations and rates of calls; 0 where a log does not know."""
+
+    calls: int
+    outcomes: dict[str, int]
+    unfinished: int
+    p50: float
+    p95: float
+    per_second: float
+    attempts_per_call: float
+
+    @property
+    def is_enough(self) -> bool:
+        return self.calls >= FEWEST
+
+    def share(self, outcome: str) -> float:
+        total = sum(self.outcomes.values())
+        return self.outcomes.get(outcome, 0) / total if total else 0.0
+
+    def points(self, outcome: str) -> float:
+        """How many percentage points the share of an outcome may differ in another run: at least two deviations."""
+        calls = max(self.calls, 1)
+        share = min(max(self.share(outcome), 0.5 / calls), 1 - 0.5 / calls)
+        return max(OUTCOME_POINTS, 200 * math.sqrt(share * (1 - share) / calls))
+
+
+def figures_of(calls: Sequence[Call]) -> Figures:
+    outcomes = Counter(one for one in map(outcome_of, calls) if one is not None)
+    durations = sorted(one for one in map(seconds_of, calls) if one is not None)
+    ends = sorted(call.began + (seconds_of(call) or 0.0) for call in calls)
+    attempts = sum(len(call.attempts) for call in calls)
+    return Figures(
+        calls=len(calls),
+        outcomes=dict(outcomes.most_common()),
+        unfinished=len(calls) - sum(outcomes.values()),
+        p50=quantile(durations, 0.5) if durations else 0.0,
+        p95=quantile(durations, 0.95) if durations else 0.0,
+        per_second=_rate(ends),
+        attempts_per_call=attempts / len(calls) if calls else 0.0,
+    )
+
+
+def _rate(ends: Sequence[float]) -> float:
+    """Calls that ended per second, without the first and the last tenth, where one slow call can double the time."""
+    cut = len(ends) // 10
+    span = ends[-1 - cut] - ends[cut] if ends else 0.0
+    return (len(ends) - 1 - 2 * cut) / span if span > 0 else 0.0
+
 
 _WIDE = 4.5
 """How many times the least possible number of cores the most possible one may be for advice to rest on it."""

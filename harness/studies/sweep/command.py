@@ -46,8 +46,7 @@ from sfusion.harness.studies.sweep.grid import (
     play_sample,
     read_axes,
 )
-from sfusion.harness.studies.sweep.recommendation import NOTICED
-from sfusion.harness.studies.sweep.result import HEAD, SweepResult, shown
+from sfusion.harness.studies.sweep.result import HEAD, NOTICED, SweepResult, shown
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked

@@ -2,14 +2,219 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from sfusion.harness.lab.scenarios.parts import ObservedPart
-from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, SeedSpread, Values, label, plain
-from sfusion.harness.studies.sweep.recommendation import Recommendation, recommend, recommend_for_all, within
+from sfusion.harness.studies.sweep.grid import SCENARIO, Grid, Measured, SeedSpread, Values, are_numbers, label, plain
+
+NEAR_BEST = 0.02
+"""The recommended value loses at most this share of the best throughput."""
+WITHIN_SPREAD = 0.05
+"""It may lose this much if its seeds and those of the best value overlap: then the difference may be chance."""
+SMALL_LOSS = 0.03
+"""Values that lose less than this share are called equally good."""
+NOTICED = 0.01
+"""Share of refused attempts, or of calls that do not end ok, from which they are worth a word."""
+RISING = 0.5
+"""Throughput rises as long as it gains at least this share of what proportional growth would gain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The value to set under one condition; ``value`` is None if no value works."""
+
+    value: Any
+    reason: str
+    sensitivity: str
+    knee: Any = None
+    loss: float = 0.0
+    """The share of the best throughput that it gives up."""
+    cannot_tell: bool = False
+    """True if the log that the scenario was learned from does not reach as far."""
+
+    @property
+    def sentence(self) -> str:
+        return "; ".join(filter(None, (self.reason, self.sensitivity)))
+
+
+def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendation:
+    """Recommend one of the values, which are in rising order if they are numbers."""
+    allowed = _allowed(curve)
+    if not any(allowed):
+        return Recommendation(None, "no call ended ok at any value", _why(curve))
+    best = _best(curve)
+    losses = [1 - one.throughput.median / best.throughput.median for one in curve]
+    chosen = _good_enough(curve).index(True)
+    knee = _knee(values, curve)
+    rate = f"{plain(curve[chosen].throughput.median)} calls per second"
+    if losses[chosen] > 0.001:
+        rate += f", {losses[chosen]:.1%} below the best"
+    if losses[chosen] > NEAR_BEST:
+        rate += ", which is within the spread over the seeds"
+    reason = f"{rate}{_end_of_growth(values, curve, chosen, losses)}"
+    if curve[chosen].ok_share < 1 - NOTICED:
+        reason += f"; {1 - curve[chosen].ok_share:.0%} of the calls do not end ok: mostly {curve[chosen].main_failure}"
+    if curve[chosen].broken:
+        reason += f"; every value breaks a promise ({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
+    sensitivity = "; ".join(_sensitivity(values, curve, chosen, losses, allowed))
+    return Recommendation(values[chosen], reason, sensitivity, knee, max(0.0, losses[chosen]))
+
+
+def within(one: Recommendation, least: float, most: float | None, unknown: str) -> Recommendation:
+    """Withdraw a recommendation beyond what a log showed; say what it does not tell."""
+    if one.value is None or not are_numbers([one.value]):
+        return one
+    # With only one number there is nothing to compare, not even that one.
+    if least != most and one.value >= least and (most is None or one.value <= most):
+        return replace(one, sensitivity="; ".join(filter(None, (one.sensitivity, unknown))))
+    shown = f"{least:g}" + ("" if least == most else f" to {most:g}" if most is not None else " and more")
+    reason = f"the model would say {label(one.value)}, but the log that it was learned from tells only about {shown}"
+    return replace(one, value=None, reason=reason, sensitivity=unknown, cannot_tell=True)
+
+
+def recommend_for_all(values: Sequence[Any], curves: Mapping[str, Sequence[Measured]]) -> tuple[Any, float] | None:
+    """The first value that is good enough under every condition, and the share that it loses at worst.
+
+    If there is none, the one that loses least where it loses most; None if no value works under every condition.
+    """
+    losses = [_losses(curve) for curve in curves.values()]
+    worst = [max(loss[place] for loss in losses) for place in range(len(values))]
+    if min(worst) >= 1.0:
+        return None
+    good = [all(places) for places in zip(*map(_good_enough, curves.values()), strict=True)]
+    place = good.index(True) if any(good) else worst.index(min(worst))
+    return values[place], max(0.0, worst[place])
+
+
+def _good_enough(curve: Sequence[Measured]) -> list[bool]:
+    """Which settings may be recommended and are as good as the best."""
+    allowed = _allowed(curve)
+    if not any(allowed):
+        return allowed
+    best = _best(curve)
+    return [good and _as_good(one, best) for one, good in zip(curve, allowed, strict=True)]
+
+
+def _best(curve: Sequence[Measured]) -> Measured:
+    allowed = zip(curve, _allowed(curve), strict=True)
+    return max((one for one, good in allowed if good), key=lambda one: one.throughput.median)
+
+
+def _as_good(one: Measured, best: Measured) -> bool:
+    loss = 1 - one.throughput.median / best.throughput.median
+    return loss <= NEAR_BEST or (loss <= WITHIN_SPREAD and one.throughput.high >= best.throughput.low)
+
+
+def _allowed(curve: Sequence[Measured]) -> list[bool]:
+    """Which settings may be recommended: those that work and, if there are any, keep every promise.
+
+    Of these, the ones at which most calls end ok: failing fast is no throughput.
+    """
+    working = [one.throughput.median > 0 and not one.errors for one in curve]
+    keeping = [works and not one.broken for works, one in zip(working, curve, strict=True)]
+    good = keeping if any(keeping) else working
+    most = max((one.ok_share for one, may in zip(curve, good, strict=True) if may), default=0.0)
+    return [may and one.ok_share >= most - NOTICED for one, may in zip(curve, good, strict=True)]
+
+
+def _losses(curve: Sequence[Measured]) -> list[float]:
+    """The share of the best throughput that each setting gives up; 1 if it may not be recommended."""
+    allowed = _allowed(curve)
+    rates = [one.throughput.median if good else 0.0 for one, good in zip(curve, allowed, strict=True)]
+    return [1 - rate / max(rates) if rate else 1.0 for rate in rates]
+
+
+def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
+    """The last value up to which throughput rises with it; None if it never rises, or rises to the end."""
+    if not are_numbers(values) or values[0] <= 0:
+        return None
+    for place in range(len(values) - 1):
+        now, then = curve[place].throughput.median, curve[place + 1].throughput.median
+        if now <= 0:
+            continue
+        growth = math.log(values[place + 1] / values[place])
+        if then <= 0 or math.log(then / now) < RISING * growth:
+            return values[place] if place else None
+    return None
+
+
+def _end_of_growth(values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float]) -> str:
+    if len(values) == 1:
+        return ""
+    if max(map(abs, losses)) < SMALL_LOSS:
+        if not are_numbers(values):
+            return f"; all values are within {SMALL_LOSS:.0%} of each other"
+        return f"; all values from {label(values[0])} to {label(values[-1])} are within {SMALL_LOSS:.0%} of each other"
+    if not are_numbers(values):
+        return ""
+    if chosen == len(values) - 1 and losses[chosen - 1] > SMALL_LOSS:
+        return "; the last value that was tried, so a higher one may be better"
+    if chosen == 0:
+        return "; the first value that was tried, so a lower one may do as well"
+    return "; more gains nothing"
+
+
+def _sensitivity(
+    values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float], good: Sequence[bool]
+) -> list[str]:
+    """What the other values lose, and why."""
+    low = high = chosen
+    while low > 0 and good[low - 1] and losses[low - 1] < SMALL_LOSS:
+        low -= 1
+    while high < len(values) - 1 and good[high + 1] and losses[high + 1] < SMALL_LOSS:
+        high += 1
+    said = []
+    if low < high and max(map(abs, losses)) >= SMALL_LOSS:
+        most = max(SMALL_LOSS, math.ceil(100 * losses[chosen]) / 100)
+        said.append(f"{label(values[low])} to {label(values[high])} lose under {most:.0%}")
+    if low > 0:
+        said.append(_loss(values[low - 1], losses[low - 1]) + _cause(curve[low - 1], curve[chosen]))
+    if high < len(values) - 1:
+        beyond = high + 1
+        said.append(_loss(values[beyond], losses[beyond]) + _cause(curve[beyond], curve[chosen]))
+    refused = next((place for place in range(len(values)) if _refusal_share(curve[place]) > NOTICED), None)
+    if refused is not None and refused > high + 1:
+        said.append(f"from {label(values[refused])} on the sandbox gives {_main_reason(curve[refused])}")
+    return said
+
+
+def _loss(value: Any, loss: float) -> str:
+    if abs(loss) < 0.005:
+        return f"{label(value)} is as fast"
+    return f"{label(value)} loses {loss:.0%}" if loss > 0 else f"{label(value)} is {-loss:.0%} faster"
+
+
+def _cause(one: Measured, chosen: Measured) -> str:
+    new = [promise for promise in one.broken if promise not in chosen.broken]
+    if new:
+        return f" and breaks {', '.join(new)}"
+    if one.ok_share < chosen.ok_share - NOTICED:
+        return f" ({1 - one.ok_share:.0%} of the calls do not end ok: mostly {one.main_failure})"
+    if _refusal_share(one) > max(NOTICED, 2 * _refusal_share(chosen)):
+        return f" (the sandbox gives {_main_reason(one)} to {_refusal_share(one):.0%} of the attempts)"
+    if one.wasted.median > NOTICED * one.attempts.median and one.wasted.median > 2 * chosen.wasted.median:
+        return f" ({one.wasted.median / one.attempts.median:.0%} of the attempts end with {_main_reason(one)})"
+    return ""
+
+
+def _refusal_share(one: Measured) -> float:
+    return one.refused.median / one.attempts.median if one.attempts.median else 0.0
+
+
+def _main_reason(one: Measured) -> str:
+    return max(one.failures, key=lambda reason: one.failures[reason], default="errors")
+
+
+def _why(curve: Sequence[Measured]) -> str:
+    errors = [error for one in curve for error in one.errors]
+    if errors:
+        return errors[0]
+    return f"the calls ended with {curve[0].main_failure}" if curve and curve[0].main_failure else ""
+
 
 FIGURES = ("throughput", "p50", "p95", "p99", "refused", "wasted", "seconds")
 _COUNTS = ("refused", "wasted")

@@ -22,8 +22,7 @@ from sfusion.harness.lab.scenarios import Scenario
 from sfusion.harness.lab.worlds import sim
 from sfusion.harness.search.hunt.case import HuntCase, play_case
 from sfusion.harness.search.hunt.hunt import Hunt
-from sfusion.harness.search.shrink import Budget, Failure, Reproduces, failures_of, shrink
-from sfusion.harness.search.shrink.search import STUCK
+from sfusion.harness.search.shrink import STUCK, Budget, Failure, Reproduces, failures_of, shrink
 from sfusion.harness.studies.compare.comparison import RecordedRun, compare_runs
 from sfusion.harness.studies.history.store import HistoryRecord, ScenarioHistory
 from tests import ROOT

@@ -10,7 +10,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes, RealSandboxes
-from sfusion.harness.real.targets.target import RealSandbox
+from sfusion.harness.real.targets import RealSandbox
 from tests.fakes.wire.raw import one, run_code
 from tests.harness.lab.promises.scenes import scene
 

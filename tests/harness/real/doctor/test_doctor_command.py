@@ -226,8 +226,7 @@ def test_a_terminal_gets_colours_and_no_escape_codes_of_the_server() -> None:
     out = Terminal()
     finding = Finding("web-page", Severity.BREAKS, "said \x1b[2J", "every call fails", "correct it")
     one = Examination(settings_of_url("http://127.0.0.1:8080"), [finding], reached=True)
-    with DoctorReporter(out, 1) as live:
-        live.sandbox_started(one.settings.label)
+    with DoctorReporter(out, 1, "examining") as live:
         live.check_started(CHECKS[0], 1)
         live.announce("load: nothing")
         live.check_ended(CHECKS[0], 1, [finding], "")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sfusion.fakes.wire.message import dump_json
 from sfusion.harness.real.drift.command import drift_headline
 from sfusion.harness.real.drift.comparing import KINDS, Difference, matches
-from sfusion.harness.real.drift.grading import GRADES, RULES, rule_for
-from sfusion.harness.real.drift.judging import ServerAnswers, compare_answers
+from sfusion.harness.real.drift.judging import GRADES, RULES, ServerAnswers, compare_answers, rule_for
 from sfusion.harness.real.probes.model import bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from tests import ROOT

@@ -12,18 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.rollouts.viewer import (
-    BadFilter,
-    LineIndex,
-    NoDump,
-    Sample,
-    open_dump,
-    read_call,
-    read_filter,
-    read_sample,
-    split_turns,
-)
+from sfusion.harness.errors import BadFilter, NoDump
 from sfusion.harness.rollouts.viewer import sample as sample_module
+from sfusion.harness.rollouts.viewer.filters import read_filter
+from sfusion.harness.rollouts.viewer.sample import LineIndex, Sample, open_dump, read_call, read_sample, split_turns
 from tests.harness.rollouts.viewer.dumps import CALL, record, write
 
 

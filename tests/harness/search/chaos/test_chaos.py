@@ -12,7 +12,7 @@ from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.promises.permits import FlightCount
 from sfusion.harness.lab.runs import RunResult, Task, run_one
-from sfusion.harness.search.chaos.rounds import Round, count_at_sandbox, plan_round
+from sfusion.harness.search.chaos.command import Round, count_at_sandbox, plan_round
 from tests.harness.lab.promises.scenes import scene
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from sfusion.harness.search.hunt import case as case_module
 from sfusion.harness.search.hunt.command import HuntOptions, hunt
-from sfusion.harness.search.shrink.recorded import keep
+from sfusion.harness.search.shrink.command import keep
 from tests import ROOT
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting
 from tests.proof.mistakes.texts import ExitCodeIgnored

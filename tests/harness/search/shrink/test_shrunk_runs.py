@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion.harness.lab.runs import Task, adapt_tasks, read_tasks, run_one
 from sfusion.harness.lab.scenarios import read_scenarios, scenario_files
-from sfusion.harness.search.shrink import Budget, Reproduces, failures_of, shrink
-from sfusion.harness.search.shrink.search import with_right_tool
+from sfusion.harness.search.shrink import Budget, Reproduces, failures_of, shrink, with_right_tool
 from tests.proof.mistakes import MISTAKES, races
 from tests.proof.proof import Proof
 from tests.reference_tool import GoodTool, tool_config

@@ -9,7 +9,7 @@ import pytest
 
 from sfusion.harness.lab.figures import RunFigures
 from sfusion.harness.studies.sweep.grid import GridSample, Measured
-from sfusion.harness.studies.sweep.recommendation import Recommendation, recommend, recommend_for_all
+from sfusion.harness.studies.sweep.result import Recommendation, recommend, recommend_for_all
 
 VALUES = (4, 8, 12, 16, 24, 32, 48)
 
