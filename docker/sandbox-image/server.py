@@ -14,7 +14,8 @@ from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.fake import SandboxApp
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire import Access, WireServer
+from sfusion.fakes.wire import WireServer
+from sfusion.fakes.wire.access import Access
 
 
 async def main() -> None:

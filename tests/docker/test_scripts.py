@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -37,6 +38,10 @@ def test_an_image_is_built_once(sandbox_image: str) -> None:
     assert run("sandbox-image/build", "--name").stdout.strip() == sandbox_image
     again = run("sandbox-image/build")
     assert (again.stdout.strip(), again.stderr) == (sandbox_image, "")
+
+
+def test_the_server_of_the_image_imports_what_is_there() -> None:
+    assert "main" in runpy.run_path(str(ROOT / "docker/sandbox-image/server.py"))
 
 
 def test_without_an_engine_no_image_is_built(tmp_path: Path) -> None:
