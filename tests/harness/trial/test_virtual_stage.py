@@ -343,7 +343,7 @@ class PermitsOfTheSandbox(GoodTool):
         return result
 
     async def refused(self, result: PeerResult) -> None:
-        raise NotImplementedError
+        """What the tool does about a refusal before it tries again."""
 
 
 class LeavesTheSandboxAlone(PermitsOfTheSandbox):
