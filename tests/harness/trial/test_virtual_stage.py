@@ -400,6 +400,11 @@ class FirstSandboxFirst(GoodTool):
         return min(self.urls, key=lambda url: failed[url])
 
 
+class FirstSandboxOnly(GoodTool):
+    def choose(self, shared: Shared, failed: Counter[str]) -> str:
+        return self.urls[0]
+
+
 class LastOfAnyTrajectory(GoodTool):
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         self.last[instance_id] = self.newest
@@ -443,7 +448,8 @@ class ReleasedComesBack(GoodTool):
         (ReleasesTwice, "backing_off", {("limit_kept", "over")}),
         (KeepsPermitsOfLostConnections, "backing_off", {("ends_in_time", "never")}),
         (DeadlinePerAttempt, "patience", {("ends_in_time", "deadline")}),
-        (FirstSandboxFirst, "sandboxes", {("sandboxes_used", "unused")}),
+        (FirstSandboxFirst, "sandboxes", set()),  # the other is there for an outage
+        (FirstSandboxOnly, "sandboxes", {("sandboxes_used", "unused")}),
         (LastOfAnyTrajectory, "instances", {("reward_follows_the_end", "varies")}),
         (RewardOfWhatRanBefore, "instances", {("reward_follows_the_end", "scored")}),
         (TruthWithinTheOutput, "instances", {("reward_follows_the_end", "varies")}),
