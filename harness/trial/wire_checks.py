@@ -13,6 +13,8 @@ from sfusion.harness.trial.record import SentRequest
 
 _MOMENT = 0.05
 """Seconds for which a permit may lie idle, beside the tolerance of the stage."""
+_HAMMERING, _AT_ONCE = 2, 0.01
+"""How often a call may be refused and sent again with no pause of so many seconds."""
 _OUTAGE = 3.0
 """Seconds after which calls must avoid a sandbox that is down."""
 
@@ -173,11 +175,16 @@ def ends_in_time(facts: TrialFacts) -> Findings:
 @check(
     early="{call}: came back {early:.2f} s too early after a {status} with Retry-After {asked:g}",
     date="{call}: came back {early:.2f} s too early after a {status} with a date {asked:.2f} s ahead as Retry-After",
+    hammered="{call}: refused {times:time} without Retry-After, and sent again at once each time",
     unseen="no call was sent again after a 429 or 503 with Retry-After, as of a client with one attempt",
 )
 def retry_after_respected(facts: TrialFacts) -> Findings:
-    """After a 429 or 503 with Retry-After, in seconds or as a date, the client waits that long."""
+    """After a 429 or 503 the client waits as long as Retry-After asks, in seconds or as a date; else it pauses."""
     for call in facts:
+        refused = [one for one in call.requests if one.status in (429, 503) and one.retry_after is None]
+        gaps = [after.at - one.at for one, after in itertools.pairwise(refused)]
+        if len(gaps) >= _HAMMERING and not facts.on_wall and not call.planned.ask.tests:
+            yield unless(max(gaps) > _AT_ONCE, "hammered", call=call.name, times=len(refused))
         for one, following in itertools.chain.from_iterable(map(itertools.pairwise, call.attempts)):
             if one.retry_after is not None and one.ended is not None and not _late(facts, call, following):
                 early = one.ended + one.retry_after - following.at

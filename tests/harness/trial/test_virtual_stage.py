@@ -385,6 +385,11 @@ class KeepsPermitsOfLostConnections(PermitsOfTheSandbox):
             await self.shared().gate.acquire()
 
 
+class ComesBackAtOnce(GoodTool):
+    def pause(self, request: PeerRequest, number: int, result: PeerResult) -> float:
+        return result.retry_after
+
+
 class DeadlinePerAttempt(GoodTool):
     async def run(self, request: PeerRequest) -> PeerResult:
         for number in itertools.count(1):
@@ -447,6 +452,7 @@ class ReleasedComesBack(GoodTool):
         (PausesWithAPermitAsAsked, "backing_off", {("limit_used", "idle")}),
         (ReleasesTwice, "backing_off", {("limit_kept", "over")}),
         (KeepsPermitsOfLostConnections, "backing_off", {("ends_in_time", "never")}),
+        (ComesBackAtOnce, "failures", {("retry_after_respected", "hammered")}),
         (DeadlinePerAttempt, "patience", {("ends_in_time", "deadline")}),
         (FirstSandboxFirst, "sandboxes", set()),  # the other is there for an outage
         (FirstSandboxOnly, "sandboxes", {("sandboxes_used", "unused")}),
