@@ -184,9 +184,6 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
             # Each is met in several ways, some of which look alike to a client.
             same = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
             yield Wrong("all_same", {"one": one, "other": other, "wording": shown(shared[0])}) if same else None
-            if {one, other} == {"not_run", "may_have_run"} and (hidden := _hidden(met)):
-                calls = {"call": met[one][hidden], "other_call": met[other][hidden]}
-                yield Wrong("same", {"one": one, "other": other, "wording": shown(hidden), **calls})
         else:
             calls = {name: met[end][shared[0]] for name, end in (("call", one), ("other_call", other)) if shared}
             yield unless(not shared, "same", one=one, other=other, wording=shown("".join(shared[:1])), **calls)
@@ -202,18 +199,6 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
         if call.planned.end == "any" and call.told is not None and any(one.faults for one in call.requests):
             about = {"one": "ok", "other": "contradictory", "wording": shown(call.wording)}
             yield unless(call.wording not in success, "believed", call=call.name, **about)
-
-
-def _hidden(met: Mapping[str, Mapping[str, str]]) -> str:
-    """Return what a client says of a program that did not run, and also of one that may have run.
-
-    Only of a client that has words for the former alone, other than the number of a status; others tell less.
-    """
-    groups = {end: {re.sub(r"\d+", "#", words): words for words in found} for end, found in met.items()}
-    elsewhere = {words for end, found in groups.items() if end not in ("not_run", "may_have_run") for words in found}
-    not_run, may_have_run = (groups[end].keys() - elsewhere for end in ("not_run", "may_have_run"))
-    shared = sorted(groups["not_run"][words] for words in not_run & may_have_run)
-    return next((words for words in shared if words in met["may_have_run"]), "") if not_run - may_have_run else ""
 
 
 @check(
@@ -275,7 +260,8 @@ def outcome_stated(facts: TrialFacts) -> Findings:
             if name not in call.told.fields:
                 yield Wrong("unstated", about)
             elif ours:
-                fits = _STATED_FAILURES if call.set_aside else _STATED.get(end, OUTCOMES)
+                coarse = end == "throttled" and all(one != "throttled" for _, one in told)
+                fits = _STATED_FAILURES if call.set_aside or coarse else _STATED.get(end, OUTCOMES)
                 yield unless(value in fits, "wrong", **about)
             elif passed_on:
                 yield unless(value in _OF_SERVER.get(end, (value,)), "wrong", **about)
@@ -427,6 +413,7 @@ def metrics_true(facts: TrialFacts) -> Findings:
     unearned="{call}: {failed} of 4 tests failed, and the score {score} is that of all passed; elsewhere it is {usual}",
     lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
     all_lost="{call}: all tests were lost, and the score {score} is that of all passed",
+    unscored="{call}: no answer was lost, and there is no score",
     hidden="{call}: {lost} of 4 tests were lost, and nothing tells the result from that of all passed",
     miscounted="{call}: {lost} of 4 tests were lost, and {field} says {told}",
     unseen="no solution was scored; the scene `tests` plays some",
@@ -452,8 +439,10 @@ def lost_tests_not_failed(facts: TrialFacts) -> Findings:
     for call, told, lost, solution in calls:
         score = _number(told.reward)
         about = {"call": call.name, "lost": lost, "score": score}
-        others = [one for one in alike[solution.count("+")] if one != best]
-        if not lost and score is not None and score == best and others:
+        others = [one for one in alike[solution.count("+")] if one not in (best, None)]
+        if not lost and score is None and others:
+            yield Wrong("unscored", about)
+        elif not lost and score is not None and score == best and others:
             yield Wrong("unearned", {**about, "failed": 4 - solution.count("+"), "usual": others[0]})
         elif lost and score is not None and score in alike[4 - lost]:
             yield Wrong("lost", about)

@@ -15,6 +15,8 @@ _MOMENT = 0.05
 """Seconds for which a permit may lie idle, beside the tolerance of the stage."""
 _HAMMERING, _AT_ONCE = 2, 0.01
 """How often a call may be refused and sent again with no pause of so many seconds."""
+_ROUNDED = 1.0
+"""Seconds by which a deadline may be missed: aiohttp ends timeouts of more than five on a whole one."""
 _OUTAGE = 3.0
 """Seconds after which calls must avoid a sandbox that is down."""
 
@@ -164,7 +166,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
             continue
         deadline = scene.settings.deadline if "deadline" in facts.takes else None
         took = played.ended_at - played.asked_at
-        late = facts.tolerance * (1 + len(call.requests))
+        late = facts.tolerance * (1 + len(call.requests)) + _ROUNDED
         in_time = deadline is None or took <= deadline * 1.001 + late
         yield unless(in_time, "deadline", call=call.name, took=took, deadline=deadline)
     for name, whole in facts.record.scenes.items():
@@ -181,7 +183,9 @@ def ends_in_time(facts: TrialFacts) -> Findings:
 def retry_after_respected(facts: TrialFacts) -> Findings:
     """After a 429 or 503 the client waits as long as Retry-After asks, in seconds or as a date; else it pauses."""
     for call in facts:
-        refused = [one for one in call.requests if one.status in (429, 503) and one.retry_after is None]
+        refused = [
+            one for one in call.requests if one.status in (429, 503) and one.retry_after is None and not one.dated
+        ]
         gaps = [after.at - one.at for one, after in itertools.pairwise(refused)]
         if len(gaps) >= _HAMMERING and not facts.on_wall and not call.planned.ask.tests:
             yield unless(max(gaps) > _AT_ONCE, "hammered", call=call.name, times=len(refused))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from sfusion.harness.errors import BadOption, MissingWorld
-from sfusion.harness.trial.client import Told, TrialAsk
+from sfusion.harness.trial.client import Settings, Told, TrialAsk
 from sfusion.harness.trial.shapes import Adapter, shape_of, told_of
+from sfusion.harness.trial.shapes.function import FunctionClient, Surroundings
 from tests.cases import every
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -105,6 +107,23 @@ def test_a_users_adapter_is_taken_as_it_is() -> None:
     shape = shape_of(Mine)
     assert shape.takes == {"code", "text", "language"}
     assert isinstance(shape.make(), Mine)
+
+
+def test_an_object_that_changes_what_it_was_made_with_is_told() -> None:
+    class Runner:
+        def __init__(self, url: str, headers: dict[str, str]) -> None:
+            headers.setdefault("Accept", "application/json")
+
+        async def run(self, code: str) -> str:
+            return ""
+
+    async def told() -> Told:
+        client = FunctionClient(Runner, "Runner", Surroundings((), None))
+        await client.begin(Settings(("http://sandbox.invalid",), {"Authorization": "Bearer one"}))
+        return await client.call(TrialAsk("one"))
+
+    changed = "{'Authorization': 'Bearer one'} became {'Authorization': 'Bearer one', 'Accept': 'application/json'}"
+    assert asyncio.run(told()).altered == changed
 
 
 def test_a_structured_result_is_text_and_fields() -> None:

@@ -286,6 +286,12 @@ class ScoresAnything(Scores):
         return Told() if None in passed else Told(reward=1.0)
 
 
+class TooSlowIsLost(Scores):
+    async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
+        result = await super().send(code, stdin)
+        return {} if result["return_code"] is None else result
+
+
 class Upside(Scores):
     def score(self, passed: list[bool | None]) -> Told:
         return Told() if None in passed else Told(reward=passed.count(False) / 4)
@@ -323,6 +329,7 @@ LOST = "lost_tests_not_failed"
         (FoundInTheOutput, {(LOST, "unearned")}),
         (LooksAtTheFirstTest, {(LOST, "unearned")}),
         (ScoresAnything, {(LOST, "flat")}),
+        (TooSlowIsLost, {(LOST, "unscored")}),
         (Upside, {(LOST, "falls")}),
         (InputStripped, {("sent_as_asked", "field"), (LOST, "flat")}),
         (ComesBackAtOnce, {("retry_after_respected", "early")}),
@@ -385,7 +392,7 @@ class KeepsPermitsOfLostConnections(PermitsOfTheSandbox):
             await self.shared().gate.acquire()
 
 
-class ComesBackAtOnce(GoodTool):
+class RetriesAtOnce(GoodTool):
     def pause(self, request: PeerRequest, number: int, result: PeerResult) -> float:
         return result.retry_after
 
@@ -430,6 +437,16 @@ class RewardOfWhatRanBefore(GoodTool):
         return answer
 
 
+class RewardOfWhatWasRightBefore(GoodTool):
+    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        before = self.last.get(instance_id)
+        answer = await super().execute(instance_id, parameters, **kwargs)
+        result = self.last[instance_id]
+        if before is not None and result is not None and result.outcome == "program_error":
+            self.last[instance_id] = before
+        return answer
+
+
 class TruthWithinTheOutput(GoodTool):
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         reward, result = await super().calc_reward(instance_id), self.last[instance_id]
@@ -452,12 +469,13 @@ class ReleasedComesBack(GoodTool):
         (PausesWithAPermitAsAsked, "backing_off", {("limit_used", "idle")}),
         (ReleasesTwice, "backing_off", {("limit_kept", "over")}),
         (KeepsPermitsOfLostConnections, "backing_off", {("ends_in_time", "never")}),
-        (ComesBackAtOnce, "failures", {("retry_after_respected", "hammered")}),
+        (RetriesAtOnce, "failures", {("retry_after_respected", "hammered")}),
         (DeadlinePerAttempt, "patience", {("ends_in_time", "deadline")}),
         (FirstSandboxFirst, "sandboxes", set()),  # the other is there for an outage
         (FirstSandboxOnly, "sandboxes", {("sandboxes_used", "unused")}),
         (LastOfAnyTrajectory, "instances", {("reward_follows_the_end", "varies")}),
         (RewardOfWhatRanBefore, "instances", {("reward_follows_the_end", "scored")}),
+        (RewardOfWhatWasRightBefore, "instances", {("reward_follows_the_end", "unearned")}),
         (TruthWithinTheOutput, "instances", {("reward_follows_the_end", "varies")}),
         (ReleasedComesBack, "instances", {("nothing_left", "instances")}),
     ],
