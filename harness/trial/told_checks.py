@@ -21,7 +21,7 @@ _READ = {
     "cut_silently": "{call}: {missing} characters of {stream} are missing, and nothing says so",
     "cut_unnumbered": "{call}: {missing} characters of {stream} are missing, and no number says how much",
     "cut_twice": "{call}: {missing} characters of {stream} are missing in several places, not all of which are told",
-    "cut_untrue": "{call}: {missing} characters of {stream} are missing, and the text says {told}",
+    "cut_untrue": "{call}: {missing} characters of {stream} are missing, and no number in the text is that: {told}",
     "repeated": "{call}: output is shown more than once",
     "foreign": "{call}: the text holds output that this program never printed",
     "scrambled": "{call}: parts of the output are in another place",
@@ -38,7 +38,10 @@ _READ = {
     unseen="no program ended and returned a text; the scene `programs` plays some",
 )
 def read_as_happened(facts: TrialFacts) -> Findings:
-    """The text contains the program's output once and in order; a truncated text says how much is missing."""
+    """The text contains the program's output once and in order; a truncated text says how much is missing.
+
+    Blanks at the end may be left out, and so may the stderr of a program that succeeded.
+    """
     for call in played_ends(facts):
         if call.reading is None or call.planned.ask.tests or call.refused:
             continue
@@ -102,7 +105,7 @@ def exit_code_told(facts: TrialFacts) -> Findings:
         about = {"call": call.name, "end": call.end}
         fields = [name for name in _EXIT_FIELDS if call.told.fields.get(name) == 0 and not call.told.raised]
         yield from (Wrong("none", {**about, "place": f"field {name}", "told": 0}) for name in fields)
-        for number, word in _numbers_after(call.wording or ""):
+        for number, word in () if fields else _numbers_after(call.wording or ""):
             # Other numbers of a failure, such as a status of HTTP, may follow the same word.
             if word in before and (stopped or call.wording in _with_code(before[word], number)):
                 yield Wrong("none", {**about, "place": "text", "told": number})
@@ -163,6 +166,17 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     return dict(met)
 
 
+def wordings_to_read(facts: TrialFacts) -> dict[str, dict[str, str]]:
+    """Return the wordings for each end, and for outputs that are cut: a number that is true may mislead there."""
+    met = wordings(facts)
+    for call in facts.of("programs"):
+        reading, truth = call.reading, call.truth
+        if reading is not None and truth is not None and reading.cut and not reading.wrong:
+            end = f"{len(truth.stdout or truth.stderr)} cut"
+            met.setdefault(end, {})[call.wording or ""] = call.name
+    return met
+
+
 @check(
     "one",
     "other",
@@ -174,7 +188,10 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     unseen="fewer than two ways to end were played; the scenes `programs` and `failures` have them all",
 )
 def ends_told_apart(facts: TrialFacts) -> Findings:
-    """Outcomes that the caller must be able to distinguish never have the same wording."""
+    """Outcomes that the caller must be able to distinguish never have the same wording.
+
+    Of failures too: a throttled call wants patience, and one that may have run is not repeated lightly.
+    """
     met = wordings(facts)
     for one, other in itertools.combinations(met, 2):
         if {one, other} in ({"ok", "ok_empty"}, {"timeout", "compiler_timeout"}, {"compile_error", "compiler_timeout"}):
@@ -210,7 +227,7 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
 def wordings_accepted(facts: TrialFacts) -> Findings:
     """Every wording is in the accepted baseline."""
     if facts.accepted is not None:
-        for end, met in wordings(facts).items():
+        for end, met in wordings_to_read(facts).items():
             for wording, call in met.items():
                 known = wording in facts.accepted.get(end, ())
                 yield unless(known, "new", end=end, wording=shown(wording, 160), call=call)
@@ -371,6 +388,7 @@ def _kind(call: CallFacts) -> str | None:
     shared="{call}: the fields that it returned were changed later: {before} became {after}",
     attempts="{call}: {field} says {told}, but {sent:request} came",
     executions="{call}: {field} says {told}, but its program was run {sent:time}",
+    status="{call}: {field} says {told}, but the last answer had {sent}",
     time="{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
     unseen="no result has fields beside its text, such as `attempts`, `total_s` or `permit_wait_s`",
 )
@@ -389,6 +407,9 @@ def metrics_true(facts: TrialFacts) -> Findings:
         if seen and isinstance(attempts, int) and not call.planned.ask.tests:
             sent = len(call.requests)
             yield unless(attempts == sent, "attempts", call=call.name, field="attempts", told=attempts, sent=sent)
+        status, last = fields.get("http_status"), call.requests[-1].status if call.requests else 0
+        if seen and isinstance(status, int) and last:
+            yield unless(status == last, "status", call=call.name, field="http_status", told=status, sent=last)
         possible, ran = fields.get("possible_executions"), sum(one.execution is not None for one in call.requests)
         if isinstance(possible, int) and possible < ran:
             about = {"call": call.name, "field": "possible_executions", "told": possible, "sent": ran}
@@ -418,7 +439,7 @@ def metrics_true(facts: TrialFacts) -> Findings:
     miscounted="{call}: {lost} of 4 tests were lost, and {field} says {told}",
     unseen="no solution was scored; the scene `tests` plays some",
 )
-def lost_tests_not_failed(facts: TrialFacts) -> Findings:
+def score_follows_the_tests(facts: TrialFacts) -> Findings:
     """Scores follow the tests that pass; a lost test counts neither as failed nor as passed, and is told."""
     calls = [
         (call, call.told, call.lost, re.sub(r"\d", "+", call.planned.end.split()[1]))

@@ -26,6 +26,7 @@ from sfusion.harness.trial.shapes.parameters import (
     request_takes,
     seen_in,
     settings_values,
+    takes_several,
 )
 from sfusion.harness.trial.shapes.results import raised, told_of
 from sfusion_tools.errors import near
@@ -114,6 +115,7 @@ class FunctionClient:
 
     def _takes(self, roles: Mapping[str, inspect.Parameter]) -> frozenset[str]:
         takes = {role for role in (*WIRE, *_CONFIGURED) if role in roles} | {"concurrent"}
+        takes |= {"urls"} if takes_several(roles.get("url")) else set()
         if "request" in roles:
             takes |= request_takes(roles["request"])
         if "timeout" in takes:

@@ -111,8 +111,8 @@ def test_a_reward_function_that_scores_lost_tests_as_failed_is_broken() -> None:
         return {one.promise: one.state for one in judge_target(f"{CLIENTS / 'shapes.py'}:{name}").verdicts}
 
     wrong, right = states("compute_score"), states("raises_what_is_lost")
-    assert {name for name, state in wrong.items() if state == "broken"} == {"lost_tests_not_failed"}
-    assert (right["lost_tests_not_failed"], "broken" in right.values()) == ("held", False)
+    assert {name for name, state in wrong.items() if state == "broken"} == {"score_follows_the_tests"}
+    assert (right["score_follows_the_tests"], "broken" in right.values()) == ("held", False)
     careless = states("strips_its_tests")
     assert {name for name, state in careless.items() if state == "broken"} >= {"arguments_unchanged", "sent_as_asked"}
 

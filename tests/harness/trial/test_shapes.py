@@ -36,6 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     SHAPES + "timeout_of_its_own": ({}, "a function, synchronous, called in threads", ANSWER, ""),
     SHAPES + "asynchronous": ({}, "a function, asynchronous", FUNCTION + "cancel language stdin", ""),
     SHAPES + "Runner": ({}, "a class, synchronous, called in threads", ANSWER + "language memory", ""),
+    SHAPES + "Pool": ({}, "a class, synchronous, called in threads", ANSWER + "urls", ""),
     SHAPES + "compute_score": (
         {}, "a reward function, synchronous, called in threads", "concurrent memory raises reward tests", "/run_code",
     ),
@@ -57,6 +58,7 @@ def test_every_shape_is_recognised(case: tuple[str, tuple[dict[str, Any], str, s
 
 REFUSED = {
     SHAPES + "unknown_parameter": "it is not known what to pass for `flavour`",
+    SHAPES + "hidden_parameters": "its parameters cannot be seen: it takes (*args, **kwargs)",
     SHAPES + "sends_nothing": "a first call sent nothing to the address that it was given. It returned 'done'",
     SHAPES + "HalfATool": "looks like a tool of verl's, but has no calc_reward(), release()",
     SHAPES + "NotAClient": "give a function, or one of run, run_code, execute, __call__ as a method",

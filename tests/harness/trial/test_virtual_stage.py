@@ -82,7 +82,7 @@ def test_a_client_of_a_few_lines_is_judged_by_what_it_takes() -> None:
     # It says nothing of timeouts, so those look like programs that end well.
     assert ("ends_told_apart", "same") in broken(verdicts)
     states = {one.promise: one.state for one in verdicts}
-    assert states["limit_kept"] == states["lost_tests_not_failed"] == "unknown"
+    assert states["limit_kept"] == states["score_follows_the_tests"] == "unknown"
     assert states["sent_as_asked"] == states["read_as_happened"] == "held"
     sentences = {one.promise: one.sentence for one in verdicts}
     assert sentences["limit_kept"].startswith("only for a client that can be configured with a limit")
@@ -308,7 +308,7 @@ class ComesBackAtOnce(Scores):
         return await super().passes(code, given, wanted) if first is None else first
 
 
-LOST = "lost_tests_not_failed"
+LOST = "score_follows_the_tests"
 
 
 @pytest.mark.parametrize(
