@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sfusion.harness.lab.facts.sent import field_differences, header_differences
@@ -100,23 +101,23 @@ def _apart(found: Any, expected: Any) -> tuple[str, str]:
 def sent_once(facts: TrialFacts) -> Findings:
     """A call is sent again only after an attempt failed, and never after the call has ended."""
     for call in facts:
-        if call.planned.ask.tests or not call.requests:
-            continue
-        last = max(one.at for one in call.requests)
-        usable = call.answered
-        if any(_late(facts, call, one) for one in call.requests):
-            yield Wrong("late", {"call": call.name})
-        elif len(call.requests) > 1 and not any(_failed(call, number) for number in range(len(call.requests) - 1)):
-            yield Wrong("again", {"call": call.name, "times": len(call.requests)})
-        elif usable is not None and last > usable.at:
-            yield Wrong("after_result", {"call": call.name})
-        else:
-            yield None
+        scores = bool(call.planned.ask.tests)
+        for sent in call.attempts:
+            if scores and not sent[0].test:
+                continue  # it is not known for which of its tests
+            last, usable = sent[-1], None if scores else call.answered
+            if any(_late(facts, call, one) for one in sent):
+                yield Wrong("late", {"call": call.name})
+            elif len(sent) > 1 and not any(itertools.starmap(partial(_failed, call), itertools.pairwise(sent))):
+                yield Wrong("again", {"call": call.name, "times": len(sent)})
+            elif usable is not None and last.at > usable.at:
+                yield Wrong("after_result", {"call": call.name})
+            else:
+                yield None
 
 
-def _failed(call: CallFacts, number: int) -> bool:
+def _failed(call: CallFacts, request: SentRequest, following: SentRequest) -> bool:
     """Did an attempt fail, as far as the client can know: by a fault, a sandbox that was down, or one that was late?"""
-    request, following = call.requests[number : number + 2]
     late = call.on_wall and following.at - request.at >= call.due + FAIR
     return bool(request.faults) or request.status != 200 or late
 
@@ -159,7 +160,7 @@ def ends_in_time(facts: TrialFacts) -> Findings:
         played, scene = call.played, call.scene
         if played.ended_at is None:
             last = call.requests[-1] if call.requests else None
-            if last is not None and (last.ended or 0.0) + (last.retry_after or 0.0) > scene.ended:
+            if last is not None and last.retry_after and (last.ended or 0.0) + last.retry_after > scene.ended:
                 continue  # it waits as long as it was asked to
             why = "" if call.requests else ", and had sent nothing"
             yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at, "why": why})

@@ -292,6 +292,11 @@ class TooSlowIsLost(Scores):
         return {} if result["return_code"] is None else result
 
 
+class RunsAgainWhatFailed(Scores):
+    async def passes(self, code: str, given: str, wanted: str) -> bool | None:
+        return await super().passes(code, given, wanted) or await super().passes(code, given, wanted)
+
+
 class Upside(Scores):
     def score(self, passed: list[bool | None]) -> Told:
         return Told() if None in passed else Told(reward=passed.count(False) / 4)
@@ -330,6 +335,7 @@ LOST = "score_follows_the_tests"
         (LooksAtTheFirstTest, {(LOST, "unearned")}),
         (ScoresAnything, {(LOST, "flat")}),
         (TooSlowIsLost, {(LOST, "unscored")}),
+        (RunsAgainWhatFailed, {("sent_once", "again"), ("retry_after_respected", "early")}),
         (Upside, {(LOST, "falls")}),
         (InputStripped, {("sent_as_asked", "field"), (LOST, "flat")}),
         (ComesBackAtOnce, {("retry_after_respected", "early")}),
