@@ -27,6 +27,7 @@ from sfusion.harness.search.hunt.generate import FEATURES, generate, mutate, val
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
 from sfusion.harness.search.shrink import Failure
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
+from tests.proof.changes import CHANGES
 from tests.proof.hunted import OWN, RIGHT, Prey, hunt_mistake
 from tests.proof.mistakes import MISTAKES
 from tests.reference_tool import GoodTool, tool_config
@@ -274,6 +275,13 @@ PASSED: dict[str, dict[str, Any]] = {
         },
         "load": {"calls": 96, "concurrency": 16, "program": {"prints": "{call}\n"}},
     },
+    "an answer that drips": {
+        "sandbox": {"faults": [{"name": "one", "times": 1, "what": {"drip": {"bytes": 1, "every": 1.019}}}]},
+        "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
+    },
+    "colours": {
+        "load": {"calls": 2, "program": {"prints": "{call}\n", "errors": "\x1b[0;31m\x1b[1m" * 400 + "oh\n"}},
+    },
 }  # fmt: skip
 """Hunted cases that a right tool passes."""
 
@@ -294,6 +302,9 @@ def test_calls_of_the_right_tool_do_not_give_up_in_one_moment() -> None:
     ("case", "mistake", "promise"),
     [
         ("a sandbox that recovers beside one that does not", "first-sandbox-only", "outcomes"),
+        ("a gateway that a paced tool never exceeds", "ignores-the-pace", "requests_paced"),
+        ("an answer that drips", "timeout-per-read", "deadline_honoured"),
+        ("colours", "keeps-escape-codes", "output_bounded"),
     ],
 )
 def test_a_mistake_shows(case: str, mistake: str, promise: str) -> None:
@@ -341,6 +352,14 @@ def test_requests_that_a_sandbox_keeps_in_its_queue_are_not_held_against_tools_t
     case = HuntCase(0, {**CALM, "sandbox": {"model": {"kind": "queue", "workers": 1}}})
     states = [play_case(case, tools).states["in_flight_within_limit"] for tools in (None, tool_config(GoodTool))]
     assert "broken" not in states
+
+
+def test_a_pause_of_our_own_tool_that_is_too_long_is_a_stall() -> None:
+    refused = {"name": "gentle", "first_attempts": 1, "what": {"status": 503}}
+    case = HuntCase(0, {**CALM, "sandbox": {"faults": [refused]}})
+    assert not play_case(case).findings
+    with CHANGES["sleeps-before-retrying"].applied():
+        assert [one.promise for one in play_case(case).findings] == ["no_stall"]
 
 
 def test_what_a_right_tool_breaks_too_is_no_sign_of_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,6 +436,14 @@ def test_arguments_that_a_change_has_mended_are_no_case_of_unusable_ones() -> No
 
     assert valid(case(timeout=-1))
     assert not valid(case())
+
+
+def test_a_compiler_that_a_change_has_removed_does_not_fail() -> None:
+    failing = {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"}
+    for key in ("language", "compile_errors"):
+        less = {name: value for name, value in failing.items() if name != key}
+        assert valid({"load": {"calls": 1, "program": failing}})
+        assert not valid({"load": {"calls": 1, "program": less}})
 
 
 def test_a_worker_may_be_stopped_twice_at_a_time() -> None:
