@@ -224,6 +224,12 @@ def test_rollouts_longer_than_the_context_of_the_model_need_not_be_answered() ->
     assert not play_case(HuntCase(0, {"rollouts": {"count": 1, "turns": turns}})).findings
 
 
+def test_a_tool_of_another_class_needs_no_schema_for_rollouts() -> None:
+    turns = [{"say": "Compute.", "programs": [{"prints": "4\n"}]}, {"say": "It is 4."}]
+    tools = [{key: value for key, value in tool_config(GoodTool)[0].items() if key != "tool_schema"}]
+    assert not play_case(HuntCase(0, {"rollouts": {"count": 1, "turns": turns}}), tools).findings
+
+
 def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(*_: object) -> Verdict:
         raise ZeroDivisionError("no calls")
