@@ -248,10 +248,6 @@ def is_clear(scenario: Scenario) -> bool:
     cancelled = scenario.load is not None and scenario.load.cancel is not None
     if any(part.repeated for part in scenario.programs) and (cancelled or not expected.is_calm):
         return False  # requests with the same code can only be told apart where all of them succeed
-    if any(part.arguments == {"code": "print(1)"} for part in scenario.programs):
-        return False  # a change has left nothing wrong in these arguments
-    if any(part.compile_exit and not (part.compile_errors and part.language in COMPILED) for part in scenario.programs):
-        return False  # a change has left no compiler, or not what it says
     most = expected.most_seconds
     lowered = [part for part in scenario.programs if part.timeout is not None and part.timeout > most]
     return all(

@@ -436,20 +436,16 @@ def test_what_was_queued_at_a_slow_sandbox_before_that_was_known_may_take_its_ti
     assert not play_case(HuntCase(0, data)).findings
 
 
-def test_arguments_that_a_change_has_mended_are_no_case_of_unusable_ones() -> None:
-    def case(**arguments: Any) -> dict[str, Any]:
-        return {"load": {"calls": 1, "program": {"arguments": {"code": "print(1)", **arguments}}}}
-
-    assert valid(case(timeout=-1))
-    assert not valid(case())
-
-
-def test_a_compiler_that_a_change_has_removed_does_not_fail() -> None:
+def test_a_change_takes_programs_as_they_are() -> None:
+    """Without its compiler a program does not fail, and a word that it prints twice would look like a mistake."""
     failing = {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"}
-    for key in ("language", "compile_errors"):
-        less = {name: value for name, value in failing.items() if name != key}
-        assert valid({"load": {"calls": 1, "program": failing}})
-        assert not valid({"load": {"calls": 1, "program": less}})
+    coloured = {"prints": "4\n", "errors": "\x1b[31mred\x1b[0m\n"}
+    load = {"calls": 3, "program": [failing, coloured]}
+    rollouts = {"count": 1, "turns": [{"say": "Compute.", "programs": [failing, coloured]}, {"say": "It is 4."}]}
+    for seed in range(200):
+        changed = mutate({"load": load} if seed % 2 else {"rollouts": rollouts}, random.Random(seed))
+        text = json.dumps(changed, ensure_ascii=False)
+        assert text.count('"compile_exit": 127') == text.count("command not found")
 
 
 def test_a_worker_may_be_stopped_twice_at_a_time() -> None:
