@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 import pytest
 import typer.main
@@ -59,6 +60,16 @@ typer.main.get_command = cache(typer.main.get_command)  # type: ignore[assignmen
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker more than cores, because the one that has the tests of Ray mostly waits for Ray."""
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.units import GroupsAndFiles
+
+    if config.getvalue("dist") != "loadgroup":  # named on the command line
+        return None
+    config.option.loadscopereorder = False  # by the number of tests, which says little about their time
+    return GroupsAndFiles(config, log)
 
 
 def pytest_collection_finish() -> None:
