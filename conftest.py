@@ -37,7 +37,8 @@ for _name in ("COLUMNS", "GITHUB_ACTIONS"):
 with suppress(ImportError):  # the environments with verl do not have it
     from hypothesis import HealthCheck, settings
 
-    settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    quiet = [HealthCheck.too_slow]
+    settings.register_profile("same", derandomize=True, deadline=None, max_examples=40, suppress_health_check=quiet)
     settings.load_profile("same")
 
     # It also draws constants that it finds in the modules loaded so far, which depend on the tests that ran before.
