@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 import pytest
 import typer.main
@@ -36,7 +37,8 @@ for _name in ("COLUMNS", "GITHUB_ACTIONS"):
 with suppress(ImportError):  # the environments with verl do not have it
     from hypothesis import HealthCheck, settings
 
-    settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    quiet = [HealthCheck.too_slow]
+    settings.register_profile("same", derandomize=True, deadline=None, max_examples=40, suppress_health_check=quiet)
     settings.load_profile("same")
 
     # It also draws constants that it finds in the modules loaded so far, which depend on the tests that ran before.
@@ -59,6 +61,16 @@ typer.main.get_command = cache(typer.main.get_command)  # type: ignore[assignmen
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker more than cores, because the one that has the tests of Ray mostly waits for Ray."""
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.units import GroupsAndFiles
+
+    if config.getvalue("dist") != "loadgroup":  # named on the command line
+        return None
+    config.option.loadscopereorder = False  # by the number of tests, which says little about their time
+    return GroupsAndFiles(config, log)
 
 
 def pytest_collection_finish() -> None:

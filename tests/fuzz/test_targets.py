@@ -69,7 +69,7 @@ def test_damaged_input_is_read_or_refused(name: str, tmp_path: Path, monkeypatch
     target = partial_journal(tmp_path) if name == "journal_reader" else TARGETS[name]
     seen: set[bool] = set()
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
     @given(damaged(name))
     def check(data: bytes) -> None:
         seen.add(bool(target(data)))

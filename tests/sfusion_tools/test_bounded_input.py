@@ -74,7 +74,7 @@ def test_an_alias_is_expanded_within_the_bounds() -> None:
 
 
 @given(st.text(alphabet="ab:-[]{}&*?!|>'\"#%@`,<=~. \n\t01e\x00\u2028é") | st.text())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_any_text_is_yaml_or_refused(text: str) -> None:
     problems: list[str] = []
     try:
@@ -125,13 +125,13 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_json_is_read_as_it_was_written(value: object) -> None:
     assert parse_json(json.dumps(value), "f") == value
 
 
 @given(st.binary() | st.text(alphabet='[]{}",:0123456789.eE-ntf \\u'))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_any_bytes_are_json_or_refused(text: str | bytes) -> None:
     try:
         value = parse_json(text, "f")

@@ -103,7 +103,7 @@ def test_hostile_text_is_read_in_bounded_time(piece):
         assert extract_code(f"```python\n{piece * (size // len(piece))}")
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.text("`~ \n\rpy{}()a1:#\x0c\u2028", max_size=60), st.sampled_from(["python", "cpp"]))
 def test_code_is_always_a_part_of_the_text(text, language):
     """Except for the indentation of its fence."""

@@ -20,6 +20,7 @@ from sfusion.harness.studies.look.own_lines import event_call
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.record import ANSWERED, Attempt, Call, CallFold, fold_call, spans_of
 from sfusion_tools.sandbox.answer import read_answer
+from tests.cases import every
 
 NGINX = '10.0.0.7 - - [10/Oct/2025:13:55:36 +0000] "POST /run_code HTTP/1.1" {status} 226 "-" "-" 1.250'
 UVICORN = 'INFO:     10.0.0.7:5 - "POST /run_code HTTP/1.1" {status} X'
@@ -64,7 +65,7 @@ def run_of(status: int | None) -> Call:
     return call
 
 
-@pytest.mark.parametrize("status", [*range(100, 600), None])
+@every([*range(100, 600), None], str)
 def test_whoever_tells_of_a_status_means_the_same(status: int | None) -> None:
     fold = CallFold()
     told = {"journal": next(call for event in events(status) for call in fold.add(event)), "log": logged(status)}  # type: ignore[arg-type]
@@ -80,7 +81,7 @@ def test_whoever_tells_of_a_status_means_the_same(status: int | None) -> None:
     }
 
 
-@pytest.mark.parametrize("status", [status for status in range(100, 600) if status not in (200, 499)])
+@every([status for status in range(100, 600) if status not in (200, 499)], str)
 def test_the_client_means_the_same_by_a_status(status: int) -> None:
     assert read_answer(status, "text/plain", b"").outcome is Outcome.of_status(status)
 

@@ -138,14 +138,14 @@ def test_arguments_that_are_not_an_object_are_reported(arguments):
     assert _decode(arguments) == ({}, True)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.text(max_size=50))
 def test_any_argument_text_is_decoded_or_reported(arguments):
     decoded, failed = _decode(arguments)
     assert failed or isinstance(decoded, dict)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=9), max_size=4))
 def test_every_object_is_decoded(arguments):
     assert _decode(json.dumps(arguments)) == (arguments, False)

@@ -178,7 +178,7 @@ def test_rule_is_decided_once_for_all_its_phases() -> None:
 calls = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 4)), unique=True, min_size=1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(calls, st.randoms(use_true_random=False), st.integers(0, 5))
 def test_probability_depends_only_on_seed_rule_call_and_attempt(arrivals: Any, shuffler: Any, seed: int) -> None:
     rule = read_rule({"name": "flaky", "probability": 0.5, "what": {"status": 503}})
@@ -201,7 +201,7 @@ def test_draws_are_uniform_and_independent_between_seeds() -> None:
     assert 0.07 < both < 0.11, "independent of each other: 0.3 x 0.3"
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.sampled_from(["uniform", "normal", "lognormal", "exponential", "choice", "constant"]),
     st.tuples(st.floats(0, 10), st.floats(0, 3)),

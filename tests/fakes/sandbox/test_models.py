@@ -53,7 +53,7 @@ def test_quota_per_second_admits_a_burst_then_returns_retry_after() -> None:
     assert [counter.admit(100.0) for _ in range(3)] == [None, None, 0.5], "the bucket holds no more than the burst"
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.integers(1, 5), st.lists(st.booleans(), max_size=60))
 def test_quota_in_flight_is_never_exceeded(limit: int, arrivals: list[bool]) -> None:
     counter = QuotaCounter(Quota(in_flight=limit))
@@ -69,7 +69,7 @@ def test_quota_in_flight_is_never_exceeded(limit: int, arrivals: list[bool]) -> 
         assert counter.in_flight == inside <= limit
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.integers(1, 4), st.none() | st.integers(0, 3), st.lists(st.sampled_from(["come", "done", "give up"])))
 def test_queue_is_first_come_first_served(workers: int, waiting: int | None, steps: list[str]) -> None:
     line = QueueLine(Queue(workers=workers, waiting=waiting))
@@ -245,7 +245,7 @@ def test_shared_core_does_all_of_the_work_and_no_more(work: list[float], ends: l
     assert run_virtually(_took(Gate(Unbounded(cores=1)), work)) == ends
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.integers(1, 3),
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=8),

@@ -141,7 +141,7 @@ bodies = st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(tokens, targets, st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2", b""]), headers, bodies, st.booleans())
 @example(b"GET", b"/run_code", b"HTTP/1.1", [b"Connection: upgrade", b"Upgrade: websocket"], b"", False)
 def test_http_of_any_shape_gets_an_answer_of_a_known_kind(
@@ -151,7 +151,7 @@ def test_http_of_any_shape_gets_an_answer_of_a_known_kind(
     _check_kind(asyncio.run(_exchange(sandbox.port, data + (PING if again else b""))))
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_get_an_answer_of_a_known_kind(sandbox: FakeSandbox, data: bytes) -> None:
     _check_kind(asyncio.run(_exchange(sandbox.port, data)))

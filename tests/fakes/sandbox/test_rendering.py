@@ -31,7 +31,7 @@ answers = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(answers)
 def test_bytes_equal_those_of_the_json_module(answer: RunCodeAnswer) -> None:
     wanted = json.dumps(asdict(answer), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

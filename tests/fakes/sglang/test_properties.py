@@ -17,7 +17,7 @@ from sfusion.fakes.sglang.routes import ModelInfo
 from sfusion.fakes.sglang.server import SGLangApp
 from sfusion.fakes.wire import Request
 
-MODEST = settings(max_examples=60)
+MODEST = settings(max_examples=25)
 TEXTS = st.text(alphabet=st.sampled_from("ab é日🚀\n<>/think{}[]\"'"), max_size=40)
 
 
@@ -153,7 +153,7 @@ FIELDS = st.sampled_from(
 GOOD = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "text": "hi"}
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(
     path=st.sampled_from(["/v1/chat/completions", "/v1/completions", "/generate", "/abort_request"]),
     changes=st.dictionaries(FIELDS, JSON, max_size=3),

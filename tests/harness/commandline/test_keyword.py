@@ -58,7 +58,7 @@ expressions = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(expressions)
 def test_expressions_have_pythons_precedence(text: str) -> None:
     for name in NAMES:

@@ -104,7 +104,7 @@ def test_the_push_counts_samples_that_the_mask_took_out_of_the_loss() -> None:
 _step = st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 3), st.booleans()), min_size=1, max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(_step, st.sampled_from(Estimator))
 def test_excluding_is_the_step_without_the_lost_samples(step: list[tuple[float, int, bool]], by: Estimator) -> None:
     scores, groups, lost = zip(*step, strict=True)
@@ -124,7 +124,7 @@ def test_a_sample_that_lost_all_its_siblings_has_no_baseline_left() -> None:
     assert (found.advantages, found.in_loss) == ([0.0, 0.0, 0.0], [False, False, True])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(_step, st.sampled_from(Estimator), st.sampled_from([Handling.ZERO, Handling.EXCLUDE, Handling.DROP]))
 def test_the_advantages_of_siblings_in_the_loss_sum_to_zero(
     step: list[tuple[float, int, bool]], by: Estimator, handling: Handling

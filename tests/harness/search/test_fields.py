@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
 from sfusion.fakes.faults import KINDS
@@ -18,8 +17,8 @@ from sfusion.harness.lab.scenarios.tools import TOOL_KEYS
 from sfusion.harness.search.hunt.generate import generate, named
 from sfusion.harness.search.shrink.reductions import REDUCTIONS
 from sfusion_tools.sandbox.config import SandboxToolConfig
+from tests.cases import every
 
-pytestmark = pytest.mark.xdist_group("fields")  # one process draws the cases for all
 Field = tuple[type[BaseModel], str]
 CASES = 600
 TRIED = 8
@@ -32,7 +31,12 @@ MODELS = dict.fromkeys(
 )
 FIELDS: list[Field] = [(model, name) for model in MODELS for name in model.model_fields if name not in WORDS]
 PARTS = [model for model in MODELS if issubclass(model, ScenarioPart)]
-NAMES = [f"{model.__name__}.{name}" for model, name in FIELDS]
+
+
+def name_of(field: Field) -> str:
+    model, name = field
+    return f"{model.__name__}.{name}"
+
 
 TURN = {"programs": [{"prints": "4\n"}], "sees": "4"}
 NOT_HUNTED: list[dict[str, Any]] = [
@@ -74,16 +78,21 @@ NOT_HUNTED: list[dict[str, Any]] = [
 """Scenarios with the fields that no case has."""
 
 
-def set_in(value: Any) -> Iterator[tuple[type[BaseModel], str, str]]:
+def set_in(value: Any) -> Iterator[tuple[type[BaseModel], str, Any]]:
     """Yield every field that a scenario, or a part of one, sets, and its value."""
     if isinstance(value, BaseModel):
         for name in sorted(value.model_fields_set):
             given = getattr(value, name)
-            yield type(value), name, repr(given)
+            yield type(value), name, given
             yield from set_in(given)
     elif isinstance(value, dict | list | tuple):
         for one in value.values() if isinstance(value, dict) else value:
             yield from set_in(one)
+
+
+@cache
+def written() -> list[Scenario]:
+    return [Scenario.from_data({"scenario": "test", "about": "A test.", **one}, "x") for one in NOT_HUNTED]
 
 
 @cache
@@ -97,7 +106,7 @@ def drawn() -> dict[Field, list[Scenario]]:
     return found
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=NAMES)
+@every(FIELDS, name_of)
 def test_a_field_is_hunted_or_says_why_not(field: Field) -> None:
     model, name = field
     reason = declared(model.model_fields[name].metadata, NotHunted)
@@ -107,12 +116,11 @@ def test_a_field_is_hunted_or_says_why_not(field: Field) -> None:
         assert field not in drawn(), f"it is drawn, but says: {reason.why}"
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=NAMES)
+@every(FIELDS, name_of)
 def test_a_field_is_shrunk_or_says_why_not(field: Field) -> None:
     model, name = field
     info = model.model_fields[name]
-    written = [Scenario.from_data({"scenario": "test", "about": "A test.", **one}, "x") for one in NOT_HUNTED]
-    having = [*(one for one in written if field in _fields(one)), *drawn().get(field, [])[:TRIED]]
+    having = [*(one for one in written() if field in _fields(one)), *drawn().get(field, [])[:TRIED]]
     assert having, "NOT_HUNTED has no scenario with it"
     if declared(info.metadata, NotShrunk) is not None:
         assert _of(field, *_variants(having[0])) <= _of(field, having[0]), "it is reduced, but says why not"
@@ -139,7 +147,7 @@ def _fields(scenario: Scenario) -> set[Field]:
 
 
 def _of(field: Field, *scenarios: Scenario) -> set[str]:
-    return {value for one in scenarios for model, name, value in set_in(one) if (model, name) == field}
+    return {repr(value) for one in scenarios for model, name, value in set_in(one) if (model, name) == field}
 
 
 def _count(model: type[BaseModel], value: Any) -> int:
@@ -157,9 +165,7 @@ def test_every_key_of_the_tool_is_hunted_or_says_why_not() -> None:
     assert seen == {key for key, one in TOOL_KEYS.items() if isinstance(one, Drawn)}
 
 
-@pytest.mark.parametrize(
-    "model", [one for one in MODELS if issubclass(one, ScenarioPart)], ids=lambda one: one.__name__
-)
+@every(PARTS, lambda model: model.__name__)
 def test_every_field_is_described(model: type[BaseModel]) -> None:
     assert [name for name, field in model.model_fields.items() if not field.description] == []
 

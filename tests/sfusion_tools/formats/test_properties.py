@@ -90,7 +90,7 @@ CALLS = st.lists(
     max_size=3,
 )
 MESSES = st.lists(st.one_of(SNIPPETS, st.text(max_size=8)), max_size=12).map("".join)
-CHECKS = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+CHECKS = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 FORMS = st.lists(st.sampled_from(format_names()), min_size=10, max_size=10, unique=True)
 """Each example is tried in some of the formats."""
 

@@ -355,7 +355,7 @@ TURNS = st.lists(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=32)
 @given(
     TURNS,
     st.one_of(st.none(), st.integers(1, 120)),

@@ -29,7 +29,7 @@ def test_a_text_that_fits_exactly_is_not_cut(side: TruncateSide) -> None:
     assert truncate("", 1, side) == ""
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.text(max_size=40), st.integers(1, 40), st.sampled_from(TruncateSide))
 def test_exactly_the_allowed_number_of_characters_is_kept(text: str, limit: int, side: TruncateSide) -> None:
     shown = truncate(text, limit, side)

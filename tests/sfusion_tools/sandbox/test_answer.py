@@ -290,13 +290,13 @@ def _is_whole(reading: Reading) -> None:
         assert reading.message
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(ANSWER | JSON)
 def test_any_json_answer_is_read_without_an_exception(answer):
     _is_whole(read(answer))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.integers(200, 599), st.text(max_size=20), st.binary(max_size=60))
 def test_any_body_is_read_without_an_exception(status, content_type, body):
     _is_whole(read_answer(status, content_type, body))

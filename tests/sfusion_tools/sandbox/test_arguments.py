@@ -177,7 +177,7 @@ JSON = st.recursive(
 ARGUMENTS = st.fixed_dictionaries({"code": st.just("1") | JSON}, optional={"language": JSON, "timeout": JSON})
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(JSON | ARGUMENTS)
 def test_any_value_is_accepted_or_refused_with_bad_arguments(parameters):
     with suppress(BadArguments):

@@ -61,7 +61,7 @@ def test_retry_after_is_none_without_the_header():
     assert retry_after({}, NOW.timestamp()) is None
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.text(max_size=40), st.text(max_size=40))
 @example("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", "")
 @example("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 0001 00:00:00 -2359")

@@ -158,7 +158,7 @@ def test_an_unclosed_terminal_string_does_not_swallow_the_output():
     assert plain("\x1bP" * 3 + "\nthe answer") == "\nthe answer"
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.text(st.sampled_from("ab\n\x1b[]0;31mP\x07\\\x9b \t")))
 def test_no_escape_is_left_and_no_line_is_lost(text):
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", plain(text))
@@ -178,7 +178,7 @@ def test_the_end_of_a_traceback_survives_long_output():
     assert text.endswith("ValueError: bad\n[The program exited with code 1.]")
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.integers(0, 30_000), st.integers(1, 3000))
 def test_the_marker_counts_the_missing_characters_exactly(length, limit):
     text = "".join(chr(0x4E00 + n % 5000) for n in range(length))

@@ -284,7 +284,7 @@ async def test_on_other_systems_all_output_counts_as_one_large_write(
 
 
 @linux
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.integers(PACKET, 6 * PACKET))
 def test_any_large_write_is_recognised_as_one(size: int) -> None:
     whole, rest = divmod(size, PACKET)
@@ -292,7 +292,7 @@ def test_any_large_write_is_recognised_as_one(size: int) -> None:
 
 
 @linux
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.integers(20, 9_000), st.integers(5, 200))
 def test_piled_up_small_writes_are_not_taken_for_one_large_write(each: int, count: int) -> None:
     assert each * count < 4 * PACKET or not is_large_write(each * count, count * packet_cost(each))

@@ -301,7 +301,7 @@ def _damaged(draw: st.DrawFn) -> Any:
 
 
 @given(_damaged())
-@settings(max_examples=80)
+@settings(max_examples=32)
 def test_a_damaged_scenario_is_read_or_refused_with_its_place(data: Any) -> None:
     problems: list[str] = []
     try:

@@ -76,7 +76,7 @@ def test_the_order_of_the_points_does_not_matter() -> None:
     assert find_knee(measured[::-1]) == find_knee(measured)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(capacity=st.integers(1, 40), seconds=st.floats(0.01, 5.0), swing=st.floats(0.0, 0.08), seed=st.integers(0, 99))
 def test_a_known_capacity_is_found_despite_noise(capacity: int, seconds: float, swing: float, seed: int) -> None:
     measured = []

@@ -108,7 +108,7 @@ ENTRIES = (
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     host=st.sampled_from(HOSTS),
     entries=st.lists(st.sampled_from(ENTRIES), max_size=3),

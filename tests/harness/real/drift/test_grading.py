@@ -32,7 +32,7 @@ def test_every_rule_has_a_name_and_one_sentence() -> None:
         assert rule.because.count(". ") == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     place=st.one_of(st.sampled_from(PLACES), st.text(max_size=20)),
     kind=st.sampled_from(KINDS),

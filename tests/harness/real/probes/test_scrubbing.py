@@ -19,7 +19,7 @@ from sfusion.harness.real.probes.raw_http import ProbeAnswer
 from sfusion.harness.real.probes.scrubbing import Scrubber, mask
 from sfusion.harness.real.probes.sending import scrubber_for
 
-QUIET = settings(max_examples=60)
+QUIET = settings(max_examples=25)
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=12).map(lambda word: f"zq{word}")
 """Words that no answer contains by chance."""
@@ -215,7 +215,7 @@ PARTS = (
 TEXTS = st.lists(st.one_of(st.sampled_from(PARTS), st.text(max_size=6)), max_size=8).map("".join)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(TEXTS)
 @example("localhost:80" * 8)
 def test_scrubbing_is_idempotent(text: str) -> None:
@@ -223,7 +223,7 @@ def test_scrubbing_is_idempotent(text: str) -> None:
     assert mask(once) == once
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(TEXTS)
 @example("localhost:80" * 8)
 def test_scrubbed_text_compares_equal_to_the_original(text: str) -> None:

@@ -98,7 +98,7 @@ def test_a_malformed_line_is_a_sample_with_a_problem(line: str, problem: str) ->
     assert sample.number == 4
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.one_of(
         st.binary(max_size=60), st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode())
