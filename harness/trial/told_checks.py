@@ -178,11 +178,10 @@ def wordings_to_read(facts: TrialFacts) -> dict[str, dict[str, str]]:
 
 
 @check(
-    "one",
-    "other",
+    "ends",
     needs=("text",),
-    same="{one} and {other} have the same wording: {wording} ({call} and {other_call})",
-    all_same="{one} and {other} cannot be told apart: both are always {wording}",
+    same="{ends} have the same wording: {wording} ({calls})",
+    all_same="{ends} cannot be told apart: they are always {wording}",
     silent="{call} printed to stderr only, and is told as a program that printed nothing: {wording}",
     believed="{call}: an answer that contradicts itself is told as success: {wording}",
     unseen="fewer than two ways to end were played; the scenes `programs` and `failures` have them all",
@@ -193,29 +192,35 @@ def ends_told_apart(facts: TrialFacts) -> Findings:
     Of failures too: a throttled call wants patience, and one that may have run is not repeated lightly.
     """
     met = wordings(facts)
+    alike: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for one, other in itertools.combinations(met, 2):
         if {one, other} in ({"ok", "ok_empty"}, {"timeout", "compiler_timeout"}, {"compile_error", "compiler_timeout"}):
             continue  # these differ by what is printed, or may be called the same
-        shared = sorted(met[one].keys() & met[other].keys())
+        shared, kind = sorted(met[one].keys() & met[other].keys()), "same"
         if one in FAILED_ENDS and other in FAILED_ENDS:
             # Each is met in several ways, some of which look alike to a client.
-            same = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
-            yield Wrong("all_same", {"one": one, "other": other, "wording": shown(shared[0])}) if same else None
+            always = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
+            shared, kind = shared if always else [], "all_same"
+        if shared:
+            alike[kind, shared[0]] |= {end: met[end][shared[0]] for end in (one, other)}
         else:
-            calls = {name: met[end][shared[0]] for name, end in (("call", one), ("other_call", other)) if shared}
-            yield unless(not shared, "same", one=one, other=other, wording=shown("".join(shared[:1])), **calls)
+            yield None
+    for (kind, wording), calls in alike.items():
+        *others, last = calls
+        ends = {"ends": f"{', '.join(others)} and {last}", "calls": ", ".join(calls.values())}
+        yield Wrong(kind, {**ends, "wording": shown(wording)})
     well = [call for call in played_ends(facts) if call.end in ("ok", "ok_empty") and call.truth]
     printed = {call.wording for call in well if call.truth and call.truth.stdout}
     nothing = met.get("ok_empty", {}).keys() - printed
     for call in well:
         if call.truth and call.truth.stderr and not call.truth.stdout:
-            yield unless(call.wording not in nothing, "silent", call=call.name, one="ok", other="silent",
-                         wording=shown(call.wording))  # fmt: skip
+            told = {"call": call.name, "wording": shown(call.wording)}
+            yield unless(call.wording not in nothing, "silent", ends="silent", **told)
     success = met.get("ok", {}).keys() | nothing
     for call in facts:
         if call.planned.end == "any" and call.told is not None and any(one.faults for one in call.requests):
-            about = {"one": "ok", "other": "contradictory", "wording": shown(call.wording)}
-            yield unless(call.wording not in success, "believed", call=call.name, **about)
+            told = {"call": call.name, "wording": shown(call.wording)}
+            yield unless(call.wording not in success, "believed", ends="contradictory", **told)
 
 
 @check(
