@@ -92,9 +92,10 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     }
     assert "  broken    ends_told_apart" in first.stdout
     assert "Played in virtual time" in first.stdout
-    assert "ok and program_error have the same wording" in (tmp_path / "t.html").read_text(encoding="utf-8")
-    assert '<failure message="broken: ok and program_error' in (tmp_path / "t.xml").read_text(encoding="utf-8")
-    assert "`ends_told_apart same ok program_error` broken" in (tmp_path / "t.md").read_text(encoding="utf-8")
+    ends = "ok, program_error, timeout and ok_empty"
+    assert f"{ends} have the same wording" in (tmp_path / "t.html").read_text(encoding="utf-8")
+    assert f'<failure message="broken: {ends} have' in (tmp_path / "t.xml").read_text(encoding="utf-8")
+    assert f"`ends_told_apart same {ends}` broken" in (tmp_path / "t.md").read_text(encoding="utf-8")
 
     assert judge(tmp_path, "curt:run", "--baseline", "b.json", "--update").returncode == 0
     again = judge(tmp_path, "curt:run", "--baseline", "b.json", "--seed", "1")
