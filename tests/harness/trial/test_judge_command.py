@@ -92,7 +92,7 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     }
     assert "  broken    ends_told_apart" in first.stdout
     assert "Played in virtual time" in first.stdout
-    ends = "ok, program_error, timeout and ok_empty"
+    ends = "ok, program_error, timeout, sandbox_failed and ok_empty"
     assert f"{ends} have the same wording" in (tmp_path / "t.html").read_text(encoding="utf-8")
     assert f'<failure message="broken: {ends} have' in (tmp_path / "t.xml").read_text(encoding="utf-8")
     assert f"`ends_told_apart same {ends}` broken" in (tmp_path / "t.md").read_text(encoding="utf-8")
