@@ -25,27 +25,19 @@ NAMES = ["rotten-hang", "oversize-model", "single-node", "multi-node[nodes=2,rat
         ("node and (multi or rotten)", NAMES[3:]),
         ("rotten or oversize and model", NAMES[:2]),
         ("(rotten or oversize) and hang", NAMES[:1]),
+        ("rotten\nor Node[NODES=2,", [NAMES[0], NAMES[3]]),
+        ("android or notes or orbit or node", NAMES[2:]),
     ],
 )
 def test_expressions_mean_what_they_mean_to_pytest(text: str, chosen: list[str]) -> None:
     assert list(filter(read_keyword(text), NAMES)) == chosen
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("not", "expected a word, `not` or `(` at column 4, found the end"),
-        ("(rotten", "expected `)` at column 8, found the end"),
-        ("rotten)", "expected `and`, `or` or the end at column 7, found ')'"),
-        ("rotten hang", "expected `and`, `or` or the end at column 8, found 'hang'"),
-        ("or rotten", "expected a word, `not` or `(` at column 1, found 'or'"),
-        ("()", "expected a word, `not` or `(` at column 2, found ')'"),
-    ],
-)
-def test_an_expression_that_cannot_be_read_is_refused(text: str, why: str) -> None:
+@pytest.mark.parametrize("text", ["not", "(rotten", "rotten)", "rotten hang", "or rotten", "()", "node(rotten)"])
+def test_an_expression_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(BadOption) as error:
         read_keyword(text)
-    assert str(error.value) == f"-k {text!r}: {why}"
+    assert str(error.value) == f"-k {text!r}: expected words, joined by `and`, `or`, `not` and parentheses"
 
 
 expressions = st.recursive(
