@@ -21,19 +21,10 @@ from sfusion.harness.lab.journal import PAGE, Journal
 from sfusion.harness.lab.promises.story import Story
 from sfusion.harness.lab.promises.verdict import Verdict
 from sfusion.harness.reports.html import render_index, render_run
-from sfusion.harness.reports.run_report import (
-    BROKEN,
-    HELD,
-    NOT_APPLICABLE,
-    UNKNOWN,
-    RunReport,
-    duration,
-    encodable,
-    headline,
-)
+from sfusion.harness.reports.run_report import RunReport, duration, encodable, headline
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_SIGNS = {HELD: "✅", BROKEN: "❌", UNKNOWN: "❔"}
+_SIGNS = {"held": "✅", "broken": "❌", "unknown": "❔"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~@!])")
 SENTENCE_LENGTH = 300
 
@@ -50,7 +41,7 @@ def junit(runs: Sequence[RunReport]) -> str:
             case = ElementTree.SubElement(suite, "testcase", classname=_clean(run.name), name="run", time="0")
             ElementTree.SubElement(case, "error", message=_clean(run.error), type="error").text = _clean(run.error)
         failures, error = sum(one.failed for one in run.verdicts), int(bool(run.error))
-        counts = [len(run.verdicts) + error, failures, error, len(run.in_state(NOT_APPLICABLE))]
+        counts = [len(run.verdicts) + error, failures, error, len(run.in_state("not_applicable"))]
         _count(suite, counts, run.wall_seconds or 0.0)
         totals = [total + count for total, count in zip(totals, counts, strict=True)]
     _count(top, totals, sum(run.wall_seconds or 0.0 for run in runs))
@@ -72,7 +63,7 @@ def _add_case(suite: ElementTree.Element, run: RunReport, one: Verdict) -> None:
     if one.failed:  # a promise that could not be judged has not passed
         failure = ElementTree.SubElement(case, "failure", message=_clean(said), type=one.state)
         failure.text = _clean(f"{one.promise} {said}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip())
-    elif one.state == NOT_APPLICABLE:
+    elif one.state == "not_applicable":
         ElementTree.SubElement(case, "skipped", message=_clean(f"not applicable: {one.sentence}"))
 
 
@@ -85,13 +76,12 @@ def markdown(runs: Sequence[RunReport]) -> str:
     """Markdown for a comment on a pull request: broken promises first, then a table of all runs, collapsed if long."""
     lines = [f"### {_SIGNS[_worst(runs)]} sfusion: {headline(runs)}", ""]
     for run in runs:
-        if run.state == HELD:
+        if run.state == "held":
             continue
-        lines.append(f"**{_escape(run.name)}** (world {run.world}, seed {run.seed})")
-        lines.append("")
+        lines += [f"**{_escape(run.name)}** (world {run.world}, seed {run.seed})", ""]
         if run.error:
-            lines.append(f"- {_SIGNS[BROKEN]} {_escape(_short(run.error))}")
-        lines += [_bullet(one) for one in [*run.in_state(BROKEN), *run.in_state(UNKNOWN)]]
+            lines.append(f"- {_SIGNS['broken']} {_escape(_short(run.error))}")
+        lines += [_bullet(one) for one in [*run.in_state("broken"), *run.in_state("unknown")]]
         if run.replay:
             lines.append(f"- replay: `{run.replay.replace('`', '')}`")
         lines.append("")
@@ -112,8 +102,8 @@ def github_annotations(runs: Sequence[RunReport]) -> str:
     lines = []
     for run in runs:
         problems = [("error", "run", run.error)] if run.error else []
-        problems += [("error", one.promise, one.sentence) for one in run.in_state(BROKEN)]
-        problems += [("warning", one.promise, one.sentence) for one in run.in_state(UNKNOWN)]
+        problems += [("error", one.promise, one.sentence) for one in run.in_state("broken")]
+        problems += [("warning", one.promise, one.sentence) for one in run.in_state("unknown")]
         for level, what, said in problems:
             title = _command(f"{run.name} {what}").replace(":", "%3A").replace(",", "%2C")
             lines.append(f"::{level} title={title}::{_command(said)}\n")
@@ -126,7 +116,7 @@ def _command(text: str) -> str:
 
 def _worst(runs: Sequence[RunReport]) -> str:
     states = {run.state for run in runs}
-    return next((state for state in (BROKEN, UNKNOWN) if state in states), HELD if runs else UNKNOWN)
+    return next((state for state in ("broken", "unknown") if state in states), "held" if runs else "unknown")
 
 
 def _bullet(one: Verdict) -> str:

@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from sfusion.harness.reports.line_chart import LineChart, chart_style
-from sfusion.harness.reports.run_report import (
-    BROKEN,
-    NOT_APPLICABLE,
-    STATES,
-    UNKNOWN,
-    RunReport,
-    duration,
-    encodable,
-    headline,
-)
+from sfusion.harness.reports.run_report import STATES, RunReport, duration, encodable, headline
 from sfusion.harness.reports.timeline import embed, page_data
 
 if TYPE_CHECKING:
@@ -76,22 +67,17 @@ def _render(template: str, scripts: Sequence[str], styles: Sequence[str], values
 
 
 def _run_headline(run: RunReport) -> str:
-    broken, unknown = len(run.in_state(BROKEN)), len(run.in_state(UNKNOWN))
-    total = len(run.verdicts) - len(run.in_state(NOT_APPLICABLE))
+    broken, unknown = len(run.in_state("broken")), len(run.in_state("unknown"))
+    total = len(run.verdicts) - len(run.in_state("not_applicable"))
     if run.error:
         return "This run failed"
     if not total:
         return "No promises were checked"
     if not broken and not unknown:
         return {1: "The promise held", 2: "Both promises held"}.get(total, f"All {total} promises held")
-    parts = []
-    if broken:
-        parts.append(f"{broken} of {total} promises {'was' if broken == 1 else 'were'} broken")
-    if unknown:
-        parts.append(
-            f"{unknown} could not be judged" if broken else f"{unknown} of {total} promises could not be judged"
-        )
-    return ", ".join(parts)
+    failed = f"{broken} of {total} promises {'was' if broken == 1 else 'were'} broken" if broken else ""
+    unclear = f"{unknown} {'' if broken else f'of {total} promises '}could not be judged" if unknown else ""
+    return ", ".join(filter(None, (failed, unclear)))
 
 
 def _facts(run: RunReport, data: Mapping[str, Any]) -> list[tuple[str, str]]:

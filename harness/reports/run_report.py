@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from sfusion.harness.lab.journal import Event
-from sfusion.harness.lab.promises.verdict import Verdict
+from sfusion.harness.lab.promises.verdict import State, Verdict
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
     from sfusion.harness.lab.runs import RunResult
 
-HELD, BROKEN, UNKNOWN, NOT_APPLICABLE = "held", "broken", "unknown", "not_applicable"
-STATES = (BROKEN, UNKNOWN, HELD, NOT_APPLICABLE)
-"""The states of a verdict, in the order in which reports list them."""
+STATES: tuple[State, ...] = ("broken", "unknown", "held", "not_applicable")
+"""In the order in which reports list them."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,11 @@ class RunReport:
         return f"{self.scenario}[{self.cell}]" if self.cell else self.scenario
 
     @property
-    def state(self) -> str:
+    def state(self) -> State:
         """The worst state of the verdicts. A run with an error is broken, one without promises unknown."""
         if self.error:
-            return BROKEN
-        return next((state for state in (BROKEN, UNKNOWN, HELD) if self.in_state(state)), UNKNOWN)
+            return "broken"
+        return next((state for state in STATES[:3] if self.in_state(state)), "unknown")
 
     @property
     def replay(self) -> str:
@@ -101,13 +100,13 @@ class RunReport:
             return f"sfusion run {shlex.quote(self.directory + '/scenario.yaml')} {targets}{trust}"
         return f"sfusion replay {shlex.quote(self.directory)}{trust}"
 
-    def in_state(self, state: str) -> list[Verdict]:
+    def in_state(self, state: State) -> list[Verdict]:
         return [one for one in self.verdicts if one.state == state]
 
     @property
     def score(self) -> str:
         """How many of the promises that apply held."""
-        return f"{len(self.in_state(HELD))}/{len(self.verdicts) - len(self.in_state(NOT_APPLICABLE))}"
+        return f"{len(self.in_state('held'))}/{len(self.verdicts) - len(self.in_state('not_applicable'))}"
 
     @property
     def unplanned(self) -> list[str]:
@@ -138,19 +137,14 @@ class RunReport:
 
 def headline(runs: Sequence[RunReport]) -> str:
     """One sentence about all runs."""
-    counts = Counter(run.state for run in runs)
+    counts: Counter[str] = Counter(run.state for run in runs)
     total = counted(len(runs), "run")
     if not runs:
         return "Nothing was run."
-    if counts[HELD] == len(runs):
+    if counts["held"] == len(runs):
         return f"{total}: every promise held."
-    parts = []
-    if counts[BROKEN]:
-        parts.append(f"{counts[BROKEN]} broke a promise")
-    if counts[UNKNOWN]:
-        parts.append(f"{counts[UNKNOWN]} could not be judged completely")
-    if counts[HELD]:
-        parts.append(f"{counts[HELD]} held")
+    words = {"broken": "broke a promise", "unknown": "could not be judged completely", "held": "held"}
+    parts = [f"{counts[state]} {said}" for state, said in words.items() if counts[state]]
     return f"{total}: {', '.join(parts)}."
 
 
@@ -168,8 +162,8 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-_STYLES = {HELD: "green", BROKEN: "bold red", UNKNOWN: "yellow"}
-_SAID_ONCE = (UNKNOWN, NOT_APPLICABLE)
+_STYLES = {"held": "green", "broken": "bold red", "unknown": "yellow"}
+_SAID_ONCE = ("unknown", "not_applicable")
 _MANY_EVENTS = 10_000
 """Below this, starting takes longer than running, and a rate says nothing."""
 _HEAD = ("", "scenario", "promises", "calls", "time", "took")
@@ -189,19 +183,19 @@ class RunReporter(ProgressReporter):
         self._counts[run.state] += 1
         done, width = sum(self._counts.values()), len(str(self._total))
         counts = [Text(f"{count} {state}", _STYLES[state]) for state, count in self._counts.items() if count]
-        listed = self._verbose or run.state != HELD
+        listed = self._verbose or run.state != "held"
         line = f"[{done:>{width}}/{self._total}] {run.state:<7} {run.name}" if listed else ""
         self.progress(done, Text("  ").join(counts), line=line)
 
     def finish(self, runs: Sequence[RunReport], note: str = "") -> None:
         """Print the table, then each promise that did not hold, and the headline with ``note`` behind it."""
-        if listed := [run for run in runs if self._verbose or run.state != HELD]:
+        if listed := [run for run in runs if self._verbose or run.state != "held"]:
             self.print()
             self.table([_row(run) for run in listed], _HEAD, [_STYLES[run.state] for run in listed])
             self.print()
         repeated = _repeated(runs)
         for run in runs:
-            if run.state != HELD or run.unplanned:
+            if run.state != "held" or run.unplanned:
                 self._print_problems(run, repeated)
         for sentence, (state, promises, count) in repeated.items():
             self.print(f"{state.replace('_', ' ')} in {counted(count, 'run')}: {', '.join(promises)}: {sentence}")
@@ -210,18 +204,18 @@ class RunReporter(ProgressReporter):
         events, took = sum(len(run.events) for run in runs), self._clock() - self._began
         if events >= _MANY_EVENTS:
             self.print(f"{events:,} events in {duration(took)}, {events / took:,.0f} events per second", "dim")
-        worst = next((state for state in (BROKEN, UNKNOWN) if any(run.state == state for run in runs)), HELD)
+        worst = next((state for state in ("broken", "unknown") if any(run.state == state for run in runs)), "held")
         self.print(headline(runs) + note, _STYLES[worst])
 
     def _print_problems(self, run: RunReport, repeated: Container[str]) -> None:
-        shown = [*run.in_state(BROKEN), *(one for one in run.in_state(UNKNOWN) if one.sentence not in repeated)]
+        shown = [*run.in_state("broken"), *(one for one in run.in_state("unknown") if one.sentence not in repeated)]
         if not shown and not run.error and not run.unplanned:
             return
         self.print(run.name, "bold")
         for sentence in run.unplanned:
-            self.print(f"  {sentence}; what follows may come from that", _STYLES[BROKEN])
+            self.print(f"  {sentence}; what follows may come from that", _STYLES["broken"])
         if run.error:
-            self.print(f"  broken: {run.error}", _STYLES[BROKEN])
+            self.print(f"  broken: {run.error}", _STYLES["broken"])
         for one in shown:
             self.print(f"  {one.state}: {one.promise}: {one.sentence}", _STYLES[one.state])
         if run.replay:
@@ -234,7 +228,7 @@ def _repeated(runs: Sequence[RunReport]) -> dict[str, tuple[str, list[str], int]
     found: dict[str, tuple[str, list[str], int]] = {}
     for sentence in dict.fromkeys(one.sentence for run in runs for one in run.verdicts if one.state in _SAID_ONCE):
         places = [(run, one) for run in runs for one in run.verdicts if one.sentence == sentence]
-        if len(places) > 1 or places[0][1].state == NOT_APPLICABLE:
+        if len(places) > 1 or places[0][1].state == "not_applicable":
             promises = list(dict.fromkeys(one.promise for _, one in places))
             found[sentence] = places[0][1].state, promises, len({id(run) for run, _ in places})
     return found
