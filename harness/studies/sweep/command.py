@@ -52,9 +52,6 @@ from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked
 from sfusion_tools.wording import counted
 
-_LEFT_OUT = ("p99", "p50", "refused")
-"""Columns that a narrow terminal does not show; a number that is cut off would be a wrong one."""
-
 
 class SweepReporter(ProgressReporter):
     """Shows each setting as it ends; ``finish`` prints the table."""
@@ -84,10 +81,6 @@ class SweepReporter(ProgressReporter):
             [f"{'->' if best else '  '} {first}", *rest]
             for best, (first, *rest) in zip(good, result.narrow_rows(), strict=True)
         ]
-        for name in _LEFT_OUT:
-            if _width([head, *rows]) > self._console.width:
-                place = head.index(name)
-                head, rows = _without(head, place), [_without(row, place) for row in rows]
         self.table(rows, head, ["bold green" if best else "" for best in good], texts=0)
         self.print(f"medians over {counted(grid.seeds, 'seed')}; times in seconds", "dim")
         self.print()
@@ -119,14 +112,6 @@ class SweepReporter(ProgressReporter):
 
     def _named(self, values: Values) -> str:
         return ", ".join(f"{axis.name} {label(value)}" for axis, value in zip(self._grid.axes, values, strict=True))
-
-
-def _width(rows: Sequence[Sequence[str]]) -> int:
-    return sum(max(map(len, column)) + 3 for column in zip(*rows, strict=True))
-
-
-def _without(row: list[str], place: int) -> list[str]:
-    return row[:place] + row[place + 1 :]
 
 
 def render_sweep(result: SweepResult) -> str:
