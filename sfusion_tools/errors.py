@@ -34,7 +34,7 @@ What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Nei
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
@@ -173,3 +173,20 @@ def near(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known: {', '.join(words)}" if words else "none is known"
+
+
+def refusal(problem: Any, fields: Mapping[str, Any] | None = None) -> str:
+    """Return what is wrong with a value, of the problems that pydantic lists; ``fields`` are those that there are."""
+    loc, kind, found = problem["loc"], problem["type"], problem["input"]
+    key = ".".join(map(str, loc))
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"unknown key {key!r}" + (f"; {near(str(loc[-1]), fields)}" if fields else "")
+    if kind == "missing":
+        meant = getattr((fields or {}).get(key), "description", None)
+        given = ", ".join(map(repr, found)) if isinstance(found, dict) else ""
+        return f"{key} is missing: {meant or f'found {given or repr(found)}'}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if kind == "value_error":
+        return f"{key}: {message}" if key else message
+    shown = "" if isinstance(found, dict) else f", found {found!r}"
+    return f"{key}: {message[:1].lower()}{message[1:]}{shown}"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sfusion_tools._loops import in_own_loop
 from sfusion_tools.base_tool import BaseTool
-from sfusion_tools.errors import ConfigError, LimiterError, import_extra, near
+from sfusion_tools.errors import ConfigError, LimiterError, import_extra, near, refusal
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.ray_limiter import LimiterChoice
 from sfusion_tools.outcome import OUTCOMES, Outcome
@@ -51,8 +51,8 @@ class McpToolConfig(BaseModel):
         try:
             return cls.model_validate(config)
         except ValidationError as error:
-            wrong = [f"{'.'.join(map(str, one['loc'])) or 'config'}: {one['msg']}" for one in error.errors()]
-            raise ConfigError(f"config of type mcp: {'; '.join(wrong)}") from None
+            wrong = "; ".join(refusal(one, cls.model_fields) for one in error.errors())
+            raise ConfigError(f"config of type mcp: {wrong}") from None
 
 
 class McpTool(BaseTool):

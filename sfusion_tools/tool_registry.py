@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sfusion_tools.errors import ConfigError, MissingExtra, YamlError, near
+from sfusion_tools.errors import ConfigError, MissingExtra, YamlError, near, refusal
 from sfusion_tools.marked_yaml import Marked, read_marked
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 
@@ -157,11 +157,5 @@ def _schema(place: str, schema: Any) -> OpenAIFunctionToolSchema:
     try:
         return OpenAIFunctionToolSchema.model_validate(schema)
     except ValidationError as error:
-        lines = []
-        for problem in error.errors():
-            key = ".".join(map(str, ("tool_schema", *problem["loc"])))
-            found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
-            given = problem["input"] if problem["type"] == "missing" and isinstance(problem["input"], dict) else {}
-            hint = f"; found {', '.join(map(repr, given))}" if given else ""
-            lines.append(f"{key}: {problem['msg']}{found}{hint}")
-        raise ConfigError(f"{place}: {'; '.join(lines)}") from None
+        wrong = [refusal({**one, "loc": ("tool_schema", *one["loc"])}) for one in error.errors()]
+        raise ConfigError(f"{place}: {'; '.join(wrong)}") from None

@@ -27,7 +27,7 @@ from sfusion.fakes.faults.duration import Seconds
 from sfusion.fakes.faults.kinds import Status
 from sfusion.fakes.faults.pattern import Pattern, matches
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
-from sfusion_tools.errors import YamlError, near
+from sfusion_tools.errors import YamlError, near, refusal
 from sfusion_tools.marked_yaml import Marked, parse_marked, read_marked
 
 _STATUS_KEYS = frozenset(Status.model_fields)
@@ -136,7 +136,9 @@ class Rule(BaseModel):
     """In a scenario: accept a run in which the rule never strikes, which is unknown otherwise."""
     phase: Phase | None = None
     """When in the life of the request; every kind has a default."""
-    what: Annotated[tuple[SerializeAsAny[Action], ...], BeforeValidator(_what)]
+    what: Annotated[tuple[SerializeAsAny[Action], ...], BeforeValidator(_what)] = Field(
+        description="say what to do, for example what: {status: 503}"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Rule:
@@ -266,19 +268,5 @@ def read_rule(item: object, *, where: str = "rule", kinds: Kinds = KINDS) -> Rul
     try:
         return Rule.model_validate(item, context={"kinds": kinds})
     except ValidationError as error:
-        raise FaultError("; ".join(f"{label}: {_sentence(one)}" for one in error.errors())) from None
-
-
-def _sentence(error: Any) -> str:
-    place = ".".join(str(part) for part in error["loc"])
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        if len(error["loc"]) > 1:
-            return f"unknown key {place!r}"
-        key = str(error["loc"][-1])
-        return f"unknown key {key!r}; {near(key, Rule.model_fields)}"
-    if error["type"] == "missing" and place == "what":
-        return "what is missing: say what to do, for example what: {status: 503}"
-    found = error.get("input")
-    shown = "" if isinstance(found, dict) or error["type"] == "value_error" else f", found {found!r}"
-    return f"{place}: {message[:1].lower()}{message[1:]}{shown}" if place else message
+        wrong = [refusal(one, Rule.model_fields if len(one["loc"]) == 1 else None) for one in error.errors()]
+        raise FaultError("; ".join(f"{label}: {sentence}" for sentence in wrong)) from None

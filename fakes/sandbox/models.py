@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Seconds
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
-from sfusion_tools.errors import near
+from sfusion_tools.errors import near, refusal
 
 P = TypeVar("P")
 _Refusal = Annotated[
@@ -93,12 +93,8 @@ def read_model(value: Any) -> Unbounded | Queue | Quota:
         return _ADAPTER.validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
-        if first["type"] == "extra_forbidden":
-            raise SandboxSetupError(
-                f"model {kind}: unknown key {place!r}; {near(place, _KINDS[kind].model_fields)}"
-            ) from error
-        raise SandboxSetupError(f"model {kind}: {place}: {first['msg']}, found {first['input']!r}") from error
+        wrong = refusal({**first, "loc": first["loc"][1:]}, _KINDS[kind].model_fields)
+        raise SandboxSetupError(f"model {kind}: {wrong}") from error
 
 
 @dataclass(slots=True)

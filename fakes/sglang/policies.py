@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -17,7 +17,7 @@ from sfusion.fakes.sglang.malformed import MalformedText, kinds, malformed
 from sfusion.fakes.sglang.problems import TEMPLATES, Template
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, ToolCall
 from sfusion_tools.bounded_input import parse_json, read_bounded
-from sfusion_tools.errors import InputError, YamlError, near
+from sfusion_tools.errors import InputError, YamlError, near, refusal
 from sfusion_tools.marked_yaml import read_marked
 
 
@@ -106,7 +106,9 @@ class ScriptedPolicy:
         try:
             read = TypeAdapter(_Script).validate_python({**data, "turns": turns, **said})
         except ValidationError as error:
-            raise BadScript(f"{path}: {'; '.join(map(_sentence, error.errors()))}") from None
+            known = {False: _Script.__dataclass_fields__, True: ScriptedTurn.__dataclass_fields__}
+            wrong = [refusal(one, known[len(one["loc"]) > 1]) for one in error.errors()]
+            raise BadScript(f"{path}: {'; '.join(wrong)}") from None
         return cls(read.turns, read.otherwise)
 
 
@@ -116,15 +118,6 @@ class _Script:
 
     turns: tuple[ScriptedTurn, ...]
     otherwise: ScriptedTurn | None = None
-
-
-def _sentence(error: Any) -> str:
-    place = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "unexpected_keyword_argument":
-        *where, key = error["loc"]
-        known = (ScriptedTurn if where else _Script).__dataclass_fields__
-        return f"{place}: unknown key {key!r}: {near(str(key), known)}"
-    return f"{place}: {error['msg'].removeprefix('Value error, ')}, found {error['input']!r}"
 
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")

@@ -333,8 +333,8 @@ def test_errors_name_the_line(write, text, line):
 
 def test_errors_in_a_schema_name_the_key(refused):
     message = refused(one(GSM8K, schema="{type: function, function: {nme: f, description: 3}}"))
-    assert "tool_schema.function.name: Field required; found 'nme', 'description'" in message
-    assert "tool_schema.function.description: Input should be a valid string, found 3" in message
+    assert "tool_schema.function.name is missing: found 'nme', 'description'" in message
+    assert "tool_schema.function.description: input should be a valid string, found 3" in message
 
 
 def test_a_missing_or_binary_file_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
 from sfusion.fakes.sandbox.gate import pass_time
 from sfusion.fakes.sandbox.program import NOTHING, ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor, Profile
-from sfusion_tools.errors import near
+from sfusion_tools.errors import near, refusal
 
 __all__ = ["EXECUTORS", "Cassette", "RecordedExecutor", "ScriptedExecutor", "make_executor"]
 
@@ -38,9 +38,7 @@ def make_executor(
             try:
                 return ScriptedExecutor(scripts, default=default, profile=profile, work=work)
             except ValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(str(part) for part in first["loc"])
-                raise SandboxSetupError(f"a script cannot be used: {place}: {first['msg']}") from error
+                raise SandboxSetupError(f"a script cannot be used: {refusal(error.errors()[0])}") from error
         case "python":
             from sfusion.fakes.sandbox.executors.python import PythonExecutor
 

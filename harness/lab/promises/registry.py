@@ -14,7 +14,7 @@ from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises.base import PROMISES, Promise
 from sfusion.harness.lab.promises.story import CallStory, Story
 from sfusion.harness.lab.promises.verdict import Verdict
-from sfusion_tools.errors import near
+from sfusion_tools.errors import near, refusal
 from sfusion_tools.rollout.states import EndCause
 
 # Importing a module registers its promises.
@@ -52,19 +52,7 @@ def read_promise(value: Any) -> Promise:
     try:
         return cls.model_validate(given)
     except ValidationError as error:
-        raise ValueError(f"{name}: " + "; ".join(_sentence(cls, one) for one in error.errors())) from None
-
-
-def _sentence(cls: type[Promise], problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"unknown parameter {key!r}; {near(key, cls.model_fields)}"
-    if problem["type"] == "missing":
-        return f"{key} is missing: {cls.model_fields[key].description}"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] == "value_error":
-        return message
-    return f"{key}: {message[:1].lower()}{message[1:]}, found {problem['input']!r}"
+        raise ValueError(f"{name}: " + "; ".join(refusal(one, cls.model_fields) for one in error.errors())) from None
 
 
 def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:

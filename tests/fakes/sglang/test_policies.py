@@ -117,12 +117,12 @@ def test_a_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         ("{turns: [", "cannot be read"),
         ("just text", "a script is a list of turns"),
         ("{turns: [], ohterwise: x}", "unknown key 'ohterwise'"),
-        ("[{sya: hello}]", "turns.0.sya: unknown key 'sya': did you mean 'say'?"),
-        ("[3]", "turns.0: Input should be a dictionary"),
+        ("[{sya: hello}]", "unknown key 'turns.0.sya'; did you mean 'say'?"),
+        ("[3]", "turns.0: input should be a dictionary"),
         ("[{tool_result: '['}]", "turns.0.tool_result: '[' is not a regular expression"),
-        ("[{finish: maybe}]", "turns.0.finish: Input should be 'stop', 'length', 'tool_calls' or 'abort'"),
-        ("[{calls: [{arguments: {}}]}]", "turns.0.calls.0.name: Field required"),
-        ("[{turn: first}]", "turns.0.turn: Input should be a valid integer"),
+        ("[{finish: maybe}]", "turns.0.finish: input should be 'stop', 'length', 'tool_calls' or 'abort'"),
+        ("[{calls: [{arguments: {}}]}]", "turns.0.calls.0.name is missing: found 'arguments'"),
+        ("[{turn: first}]", "turns.0.turn: input should be a valid integer"),
     ],
 )
 def test_a_wrong_script_is_refused_with_its_location(tmp_path: Path, text: str, why: str) -> None:
