@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import os
 import secrets
@@ -12,7 +11,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfusion.fakes.faults import Rule, load_rules
 from sfusion.fakes.wire import Served
 from sfusion.harness.commandline.declaring import option
 from sfusion.harness.commandline.exits import say
@@ -114,18 +114,6 @@ _LOGS = "Logs"
 _GRACE = 5.0
 """Seconds that requests in flight get to finish."""
 
-EventLog = Annotated[
-    Path | None,
-    option(
-        "Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.",
-        panel=_LOGS,
-        names="--event-log",
-    ),
-]
-Model = Annotated[
-    str | None,
-    option("Behaviour under load: unbounded, '{kind: quota, in_flight: 8}', '{kind: queue}'.", "YAML", names="--model"),
-]
 Port = Annotated[int, option("Port to listen on; 0 picks a free one.", names="--port")]
 
 
@@ -159,6 +147,7 @@ class ServingOptions:
         token = read_token(self.token, self.token_file, required=self.require_token)
         with _journal(self.journal) as journal:
             yield {
+                "faults": [] if self.faults is None else self.load_rules(self.faults),
                 "host": self.host,
                 "port": self.port,
                 "seed": self.seed,
@@ -171,19 +160,38 @@ class ServingOptions:
                 "access_log": say if self.access_log else None,
             }
 
-    def fault_count(self, rules: list[Any]) -> str:
+    def load_rules(self, file: Path) -> list[Rule]:
+        return load_rules(file)
+
+    def fault_count(self, keywords: dict[str, Any]) -> str:
         """Say how many rules are in force and where they come from."""
-        return "no faults" if self.faults is None else f"{counted(len(rules), 'fault rule')} from {self.faults}"
+        count = counted(len(keywords["faults"]), "fault rule")
+        return "no faults" if self.faults is None else f"{count} from {self.faults}"
 
 
-def read_model(text: str | None) -> Any:
-    """Parse ``--model``, which is written as YAML."""
-    if text is None:
-        return None
-    try:
-        return parse_marked(text, "--model").data
-    except YamlError as error:
-        raise BadOption(f"{error}; found {text[:200]!r}") from error
+@dataclass(frozen=True, kw_only=True)
+class LoadedOptions(ServingOptions):
+    """The same for a server of programs, with its behaviour under load and a log of its requests."""
+
+    model: Annotated[
+        str | None,
+        option("Behaviour under load: unbounded, '{kind: quota, in_flight: 8}', '{kind: queue}'.", "YAML"),
+    ] = None
+    event_log: Annotated[
+        Path | None,
+        option("Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.", panel=_LOGS),
+    ] = None
+
+    @contextmanager
+    def keywords(self) -> Iterator[dict[str, Any]]:
+        with super().keywords() as keywords:
+            yield {**keywords, "model": self._model(), "event_log": _checked_event_log(self.event_log)}
+
+    def _model(self) -> Any:
+        try:
+            return None if self.model is None else parse_marked(self.model, "--model").data
+        except YamlError as error:
+            raise BadOption(f"{error}; found {self.model!r:.200}") from error
 
 
 @contextmanager
@@ -206,7 +214,7 @@ def _journal(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | N
         yield write
 
 
-def check_event_log(path: Path | None) -> Path | None:
+def _checked_event_log(path: Path | None) -> Path | None:
     """Return the path of an event log whose folder can be written to."""
     if path is not None:
         folder = path if path.is_dir() else path.parent
@@ -219,17 +227,21 @@ def check_event_log(path: Path | None) -> Path | None:
     return path
 
 
-async def serve_until_interrupted(served: Served, print_banner: Callable[[], Any]) -> None:
-    """Serve until Ctrl-C or SIGTERM, then let requests in flight finish. ``print_banner`` prints what was started."""
+async def serve_until_interrupted(
+    served: Served, token: str | None, print_banner: Callable[[], Awaitable[None]]
+) -> None:
+    """Serve until Ctrl-C or SIGTERM, then let requests in flight finish.
+
+    ``print_banner`` prints what was started; then it is said whether the ``token`` that was given opens admin routes.
+    """
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, interrupted.set)
     await served.start()
     try:
-        result = print_banner()
-        if inspect.isawaitable(result):
-            await result
+        await print_banner()
+        typer.echo(_admin_line(served, token))
         await interrupted.wait()
         typer.echo(f"stopping: requests in flight get {_GRACE:g} s to finish")
     finally:
@@ -237,8 +249,7 @@ async def serve_until_interrupted(served: Served, print_banner: Callable[[], Any
     typer.echo("stopped")
 
 
-def admin_line(served: Served, token: str | None) -> str:
-    """Say where the admin routes are, and whether the ``token`` that was given opens them."""
+def _admin_line(served: Served, token: str | None) -> str:
     url = f"admin: {served.url}/__sfusion/state (faults, ledger, reset)"
     if served.token is None:
         return url

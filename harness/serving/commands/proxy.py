@@ -20,24 +20,15 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-from sfusion.fakes.faults import load_rules
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import VISIBLE, Headers, hidden_value, read_headers
 from sfusion.harness.errors import BadOption
-from sfusion.harness.serving.server_options import (
-    EventLog,
-    Model,
-    ServingOptions,
-    admin_line,
-    check_event_log,
-    read_model,
-    serve_until_interrupted,
-)
+from sfusion.harness.serving.server_options import LoadedOptions, serve_until_interrupted
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxyOptions(ServingOptions):
+class ProxyOptions(LoadedOptions):
     """The options of the command."""
 
     url: Annotated[
@@ -47,35 +38,24 @@ class ProxyOptions(ServingOptions):
             help="The server to forward to, with or without /run_code. With a password: '@FILE' or '$VARIABLE'.",
         ),
     ]
-    model: Model = None
     header: Headers = None
     use_proxy_env: Annotated[bool, option("Obey HTTP_PROXY and similar variables.")] = False
-    event_log: EventLog = None
 
 
 @command
 def proxy(options: ProxyOptions) -> None:
     with options.keywords() as keywords:
-        rules = load_rules(options.faults) if options.faults is not None else []
-        served = FaultProxy(
-            _upstream(options.url),
-            faults=rules,
-            model=read_model(options.model),
-            event_log=check_event_log(options.event_log),
-            headers=read_headers(options.header),
-            trust_env=options.use_proxy_env,
-            **keywords,
-        )
+        headers = read_headers(options.header)
+        served = FaultProxy(_upstream(options.url), headers=headers, trust_env=options.use_proxy_env, **keywords)
 
         async def print_banner() -> None:
             typer.echo(f"fault proxy on {served.url} for {served.upstream}")
-            typer.echo(f"model {served.model.kind}, {options.fault_count(rules)}, seed {served.server.plan.seed}")
-            typer.echo(admin_line(served, keywords["token"]))
+            typer.echo(f"model {served.model.kind}, {options.fault_count(keywords)}, seed {served.server.plan.seed}")
             problem = await served.ping_upstream()
             if problem:
                 typer.echo(f"the upstream does not answer yet: {problem}")
 
-        asyncio.run(serve_until_interrupted(served, print_banner))
+        asyncio.run(serve_until_interrupted(served, keywords["token"], print_banner))
 
 
 def _upstream(url: str) -> str:

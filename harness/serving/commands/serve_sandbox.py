@@ -15,28 +15,18 @@ from typing import Annotated, Any
 
 import typer
 
-from sfusion.fakes.faults import load_rules
 from sfusion.fakes.sandbox import FakeSandbox, RecordedExecutor
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption, NotContained
-from sfusion.harness.serving.server_options import (
-    EventLog,
-    Model,
-    ServingOptions,
-    admin_line,
-    check_event_log,
-    read_model,
-    refuse_readable,
-    serve_until_interrupted,
-)
+from sfusion.harness.serving.server_options import LoadedOptions, refuse_readable, serve_until_interrupted
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked
 
 
 @dataclass(frozen=True, kw_only=True)
-class SandboxOptions(ServingOptions):
+class SandboxOptions(LoadedOptions):
     """The options of the command."""
 
     executor: Annotated[
@@ -50,7 +40,6 @@ class SandboxOptions(ServingOptions):
     profile: Annotated[
         str, option("Which real server to imitate; 2025-06 is the published image.", "2026-07|2025-06")
     ] = "2026-07"
-    model: Model = None
     scripts: Annotated[
         Path | None, option("YAML list of scripts for the executors none and scripted: pattern, prints, ...")
     ] = None
@@ -62,31 +51,25 @@ class SandboxOptions(ServingOptions):
         bool, option("Programs may use the network, and so call this server; the level is accident-proof then.")
     ] = False
     cassette: Annotated[Path | None, option("Recorded answers for the recorded executor.")] = None
-    event_log: EventLog = None
 
 
 @command
 def serve_sandbox(options: SandboxOptions) -> None:
     with options.keywords() as keywords:
-        rules = load_rules(options.faults) if options.faults is not None else []
         sandbox = FakeSandbox(
             executor=_executor(options),
             profile=options.profile,  # type: ignore[arg-type] # checked by FakeSandbox, with an error for the user
-            faults=rules,
-            model=read_model(options.model),
             scripts=_scripts(options.scripts),
             cassette=options.cassette,
-            event_log=check_event_log(options.event_log),
             **keywords,
         )
 
         async def print_banner() -> None:
             await _refuse_lower(sandbox, options.require)
             await refuse_readable(sandbox, options.token_file)
-            await _print_banner(sandbox, options.fault_count(rules))
-            typer.echo(admin_line(sandbox, keywords["token"]))
+            await _print_banner(sandbox, options.fault_count(keywords))
 
-        asyncio.run(serve_until_interrupted(sandbox, print_banner))
+        asyncio.run(serve_until_interrupted(sandbox, keywords["token"], print_banner))
 
 
 def _executor(options: SandboxOptions) -> str | PythonExecutor:

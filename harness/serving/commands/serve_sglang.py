@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, Latency
 from sfusion.fakes.sglang.faults import load_engine_rules
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.errors import BadOption
 from sfusion.harness.rollouts.policies import Policy, read_policy
-from sfusion.harness.serving.server_options import Port, ServingOptions, admin_line, serve_until_interrupted
+from sfusion.harness.serving.server_options import Port, ServingOptions, serve_until_interrupted
 
 _LOAD = "How fast it is"
 
@@ -45,13 +47,15 @@ class EngineOptions(ServingOptions):
     max_running: Annotated[int | None, option("Maximum concurrent requests.", panel=_LOAD, min=1)] = None
     max_queued: Annotated[int | None, option("Maximum waiting requests; more get a 503.", panel=_LOAD, min=0)] = None
 
+    def load_rules(self, file: Path) -> list[Rule]:
+        return load_engine_rules(file)
+
 
 @command
 def serve_sglang(options: EngineOptions) -> None:
     parser = None if options.format == "none" else options.format
     with options.keywords() as keywords:
         try:
-            rules = load_engine_rules(options.faults) if options.faults is not None else []
             engine = FakeSGLang(
                 read_policy(options.policy),
                 format=parser or "qwen25",
@@ -68,16 +72,14 @@ def serve_sglang(options: EngineOptions) -> None:
                 reasoning_parser=options.reasoning_parser,
                 model=options.model,
                 report_cache=options.cache_report,
-                faults=rules,
                 **keywords,
             )
         except ValueError as error:
             raise BadOption(str(error)) from error
 
-        def print_banner() -> None:
+        async def print_banner() -> None:
             typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
             about = f"model {options.model}, format {options.format}, policy {options.policy}, seed {options.seed}, "
-            typer.echo(f"{about}{options.fault_count(rules)}")
-            typer.echo(admin_line(server, keywords["token"]))
+            typer.echo(f"{about}{options.fault_count(keywords)}")
 
-        asyncio.run(serve_until_interrupted(server, print_banner))
+        asyncio.run(serve_until_interrupted(server, keywords["token"], print_banner))

@@ -96,7 +96,7 @@ async def test_command_prints_its_address_and_applies_its_options(
 
 async def test_proxy_starts_while_the_upstream_is_down() -> None:
     async with serving("http://127.0.0.1:1", lines=4) as served:
-        assert served.output.splitlines()[3] == (
+        assert served.output.splitlines()[2] == (
             "the upstream does not answer yet: http://127.0.0.1:1 cannot be reached: connection refused"
         )
         assert (await one(served.port, get("/v1/ping"))).status == 502
