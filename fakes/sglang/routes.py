@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 from pydantic import Field
 
 from sfusion.fakes.errors import BadValue, EngineRefused, FakeSGLangError
+from sfusion.fakes.sglang import schema
 from sfusion.fakes.sglang.calls import ArrayParser, CallPiece, OwnParser, call_parser
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
@@ -38,15 +39,6 @@ from sfusion.fakes.sglang.more_routes import MoreHandlers
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
 from sfusion.fakes.sglang.requests import GenerateCall
-from sfusion.fakes.sglang.schema import (
-    AbortReq,
-    ChatCompletionRequest,
-    CompletionRequest,
-    ContinueGenerationReqInput,
-    GenerateReqInput,
-    ParseFunctionCallReq,
-    PauseGenerationReqInput,
-)
 from sfusion.fakes.sglang.validation import read_body, read_json_body, read_query
 from sfusion.fakes.wire.app import Handler, Request
 from sfusion.fakes.wire.message import Answer
@@ -203,7 +195,7 @@ class Handlers:
     # -- control --
 
     async def abort(self, request: Request) -> Answer:
-        body = read_body(AbortReq, request)
+        body = read_body(schema.AbortReq, request)
         self._engine.abort_request(body.rid, body.abort_all)
         return Answer(content_type=None)
 
@@ -219,17 +211,17 @@ class Handlers:
         return Answer(body=_FLUSHED.encode(), content_type=None)
 
     async def pause(self, request: Request) -> Answer:
-        self._engine.pause_generation(read_body(PauseGenerationReqInput, request).mode)
+        self._engine.pause_generation(read_body(schema.PauseGenerationReqInput, request).mode)
         return Answer.json({"message": "Generation paused successfully.", "status": "ok"})
 
     async def resume(self, request: Request) -> Answer:
-        read_body(ContinueGenerationReqInput, request)
+        read_body(schema.ContinueGenerationReqInput, request)
         self._engine.continue_generation()
         return Answer.json({"message": "Generation continued successfully.", "status": "ok"})
 
     async def parse(self, request: Request) -> Answer:
         """Parse the calls in a text."""
-        body = read_body(ParseFunctionCallReq, request)
+        body = read_body(schema.ParseFunctionCallReq, request)
         parser = call_parser(body.tool_call_parser)
         tools = [tool.model_dump() for tool in body.tools]
         cut = parser.whole(body.text, tools, "stop") if parser is not None else None
@@ -250,7 +242,7 @@ class Handlers:
 
     async def generate(self, request: Request) -> Answer:
         self._more.check_memory()
-        call = read_body(GenerateReqInput, request).call()
+        call = read_body(schema.GenerateReqInput, request).call()
         if call.stream:
             progress = StreamProgress()
             return Answer(
@@ -284,7 +276,7 @@ class Handlers:
 
     async def chat(self, request: Request) -> Answer:
         self._more.check_memory()
-        body = read_json_body(ChatCompletionRequest, request)
+        body = read_json_body(schema.ChatCompletionRequest, request)
         reason = refusal(body, self._engine.context_length)
         if reason is not None:
             return error_answer(reason)
@@ -299,7 +291,7 @@ class Handlers:
             return await self._streamed(call, ChatStream(view))
         return await self._whole(call, lambda outputs: chat_body(view, outputs))
 
-    def _view(self, body: ChatCompletionRequest, as_array: bool) -> ChatView:
+    def _view(self, body: schema.ChatCompletionRequest, as_array: bool) -> ChatView:
         model = self._model
         parser: OwnParser | ArrayParser | None = None
         if body.tools and body.tool_choice != "none" and model.tool_call_parser is not None:
@@ -325,7 +317,7 @@ class Handlers:
         )
 
     async def completions(self, request: Request) -> Answer:
-        body = read_json_body(CompletionRequest, request)
+        body = read_json_body(schema.CompletionRequest, request)
         try:
             call = completion_call(body)
         except ValueError as error:

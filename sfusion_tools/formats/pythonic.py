@@ -12,20 +12,9 @@ from typing import Any, ClassVar
 
 from sfusion_tools.errors import RenderError
 
+from . import literal
 from .format import Format
 from .jsontext import NOT_BEGUN, TOO_DEEP, DuplicateKeyError, Flaw
-from .literal import (
-    ADJACENT,
-    NOT_PARSED,
-    UNBALANCED,
-    adjacent_strings,
-    evaluate,
-    parse_python,
-    scan_brackets,
-    spelt_breaks,
-    stray_escapes,
-    without_strings,
-)
 from .lookalikes import position_in
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
@@ -145,13 +134,13 @@ class PythonicParser(StreamParser):
             reader.mark()
             position = reader.offset
             name, awaited = yield from self._name()
-            text = (yield from scan_brackets(reader)) if (yield from reader.sees("(")) else UNBALANCED
+            text = (yield from literal.scan_brackets(reader)) if (yield from reader.sees("(")) else literal.UNBALANCED
             broken_lines = False
             if isinstance(text, str) and ("\n" in text or "\r" in text):
-                text, broken_lines = spelt_breaks(text)
+                text, broken_lines = literal.spelt_breaks(text)
             read = text if isinstance(text, Flaw) else read_arguments(text)
             sibling = 0
-            unclosed = read is UNBALANCED or (isinstance(read, Flaw) and read.kind == "positional_argument")
+            unclosed = read is literal.UNBALANCED or (isinstance(read, Flaw) and read.kind == "positional_argument")
             if unclosed and not reader.exhausted:
                 sibling = _sibling(reader.since_mark())
             self._flush(last)
@@ -215,7 +204,7 @@ class PythonicParser(StreamParser):
         elif not after and size == len(text) and not (yield from reader.peek()) and not raw.rstrip().endswith("]"):
             flaw = Flaw("truncated", "a quote or a bracket in it is never closed")
         else:
-            flaw = UNBALANCED
+            flaw = literal.UNBALANCED
         self.refuse(flaw, position=position, raw=raw, name=name or None)
         return bool(after) or raw.rstrip().endswith(",") or (self.close != "]" and bool(reader.left))
 
@@ -227,7 +216,7 @@ class PythonicParser(StreamParser):
         if isinstance(read, Flaw):
             self.refuse(read, position=position, raw=raw, name=name or None)
             return None
-        stray, mixed = stray_escapes(text)
+        stray, mixed = literal.stray_escapes(text)
         if mixed:
             flaw = Flaw(
                 "ambiguous_escape",
@@ -240,7 +229,7 @@ class PythonicParser(StreamParser):
         if stray:
             message = f"{stray} is not an escape; it was read as a literal backslash (write \\\\)"
             repaired.append(Flaw("bad_escape", message))
-        if adjacent_strings(text) is not None:
+        if literal.adjacent_strings(text) is not None:
             repaired.append(Flaw("adjacent_strings", "strings that stand side by side were joined; write a single one"))
         return name, read, position, raw, repaired
 
@@ -248,16 +237,16 @@ class PythonicParser(StreamParser):
 def read_arguments(text: str) -> dict[str, Any] | Flaw:
     """Read the keyword arguments in ``text``, which begins and ends with the parentheses of a call."""
     try:
-        tree = parse_python(f"f{text}").body
-    except NOT_PARSED:  # whose words depend on the version
+        tree = literal.parse_python(f"f{text}").body
+    except literal.NOT_PARSED:  # whose words depend on the version
         return Flaw("bad_literal", "its arguments are not valid Python: write KEY=VALUE, strings in quotes")
     if not isinstance(tree, ast.Call):
         return Flaw("bad_literal", "it is not a single call")
     if tree.args or any(item.arg is None for item in tree.keywords):
         return Flaw("positional_argument", "write every argument as KEY=VALUE")
-    if adjacent_strings(text) == "ambiguous":
-        return ADJACENT
-    if not text.isascii() and unicodedata.normalize("NFKC", names := without_strings(text)) != names:
+    if literal.adjacent_strings(text) == "ambiguous":
+        return literal.ADJACENT
+    if not text.isascii() and unicodedata.normalize("NFKC", names := literal.without_strings(text)) != names:
         # Python would read a name such as ｃode as code.
         return Flaw("bad_literal", "its argument names contain characters that Python would replace")
     arguments: dict[str, Any] = {}
@@ -266,7 +255,7 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
         if item.arg in arguments:
             return Flaw("duplicate_key", f"it has the argument {item.arg} twice; write every argument once")
         try:
-            value = evaluate(item.value, _JSON_NAMES)
+            value = literal.evaluate(item.value, _JSON_NAMES)
         except DuplicateKeyError as twice:
             return Flaw("duplicate_key", f"its argument {item.arg} has the key {twice} twice; write every key once")
         except (TypeError, ValueError, RecursionError):
@@ -306,8 +295,8 @@ def _salvage(text: str) -> int:
     tries = min(_TRIES, 1 + _READ_AGAIN // len(text))
     for match in itertools.islice(_BETWEEN.finditer(text), tries):
         try:
-            parse_python("[" + text[match.end() :])
-        except NOT_PARSED:
+            literal.parse_python("[" + text[match.end() :])
+        except literal.NOT_PARSED:
             continue
         return match.end()
     return 0

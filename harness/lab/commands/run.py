@@ -17,26 +17,10 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
+from sfusion.harness.commandline import options as shared
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import say
 from sfusion.harness.commandline.json_answer import text_stream
-from sfusion.harness.commandline.options import (
-    WHERE,
-    WRITTEN,
-    Html,
-    Jobs,
-    Json,
-    Keyword,
-    On,
-    Out,
-    Paths,
-    RayAddress,
-    Sandboxes,
-    Schedule,
-    Summary,
-    Tools,
-    Trust,
-)
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
@@ -60,13 +44,13 @@ _WORLDS: tuple[World, ...] = get_args(World)
 class RunOptions:
     """The options of the command."""
 
-    paths: Paths = None
-    keyword: Keyword = ""
+    paths: shared.Paths = None
+    keyword: shared.Keyword = ""
     seed: Annotated[int | None, option("Seed to use instead of the one in each file.", min=0)] = None
-    schedule: Schedule = None
+    schedule: shared.Schedule = None
     twice: Annotated[bool, option("Run everything twice and compare the journals.")] = False
-    tools: Tools = None
-    trust: Trust = False
+    tools: shared.Tools = None
+    trust: shared.Trust = False
     verbose: Annotated[
         bool,
         option("Print every run, not only those that did not hold, with the implied promises that held.", names="-v"),
@@ -77,27 +61,27 @@ class RunOptions:
             "sim: virtual time, the default. wall: one process in real time, for tools with threads or blocking calls. "
             "ray: a real cluster; the default with a real sandbox.",
             "sim|wall|ray",
-            WHERE,
+            shared.WHERE,
         ),
     ] = None
-    sandbox: Sandboxes = None
-    jobs: Jobs = 0
-    on: On = "here"
-    ray_address: RayAddress = None
-    out: Out = None
+    sandbox: shared.Sandboxes = None
+    jobs: shared.Jobs = 0
+    on: shared.On = "here"
+    ray_address: shared.RayAddress = None
+    out: shared.Out = None
     history: Annotated[
         int,
         option(
             "With --out: number of runs of each scenario to keep; 0 for the latest only.",
-            panel=WRITTEN,
+            panel=shared.WRITTEN,
             min=0,
             max=10000,
         ),
     ] = DEFAULT_LIMIT
-    html: Html = None
-    junit: Annotated[Path | None, option("Write JUnit XML.", panel=WRITTEN)] = None
-    summary: Summary = None
-    json: Json = None
+    html: shared.Html = None
+    junit: Annotated[Path | None, option("Write JUnit XML.", panel=shared.WRITTEN)] = None
+    summary: shared.Summary = None
+    json: shared.Json = None
     listen: Annotated[
         str, option("Address of this machine that the other machines of the cluster can reach.", "ADDRESS", _RAY)
     ] = "127.0.0.1"

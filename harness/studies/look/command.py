@@ -25,23 +25,11 @@ from sfusion.harness.reports import Reports
 from sfusion.harness.reports.html import render_board, render_page
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.reports.timeline import Mark, Row, Steps, Timeline, timeline_data
+from sfusion.harness.studies.look import telling
 from sfusion.harness.studies.look.axis import TimeBucket
 from sfusion.harness.studies.look.digest import Digest
 from sfusion.harness.studies.look.overview import FINE, SEVERITY, Overview, Stretch, crowd, overview
 from sfusion.harness.studies.look.reading import LogReader, UnreadableLines, with_stdin
-from sfusion.harness.studies.look.telling import (
-    ROWS,
-    LookReporter,
-    attempts_stand_out,
-    brief,
-    failing,
-    notes,
-    sandbox_cells,
-    sentence,
-    suspicion,
-    title,
-    took,
-)
 from sfusion_tools.outcome import FAILURES
 from sfusion_tools.record import KINDS, Call, spans_of
 from sfusion_tools.wording import counted
@@ -66,11 +54,12 @@ def render_log(digest: Digest, found: Overview) -> str:
 def _values(found: Overview, sampled: int) -> dict[str, Any]:
     worse = min((turn for turn in found.turns if turn.worse), key=lambda one: SEVERITY.index(one.what), default=None)
     share = found.failed / found.calls if found.calls else 0.0
+    is_bad = share > 0.05 or telling.attempts_stand_out(found)
     return {
-        "headline": _capital(sentence(found, worse)) if worse is not None else failing(found),
-        "about": title(found),
-        "state": "broken" if worse is not None else "unknown" if share > 0.05 or attempts_stand_out(found) else "held",
-        "notes": notes(found),
+        "headline": _capital(telling.sentence(found, worse)) if worse is not None else telling.failing(found),
+        "about": telling.title(found),
+        "state": "broken" if worse is not None else "unknown" if is_bad else "held",
+        "notes": telling.notes(found),
         "files": [*found.files[:_MOST_FILES], *(["…"] if len(found.files) > _MOST_FILES else [])],
         "facts": _facts(found),
         "bars": _bars(found),
@@ -78,10 +67,10 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         "first": found.when(found.start),
         "last": found.when(found.end),
         "outcomes": [(kind, f"{count:,}", f"{count / found.calls:.1%}") for kind, count in found.outcomes.items()],
-        "turns": [{"text": _capital(sentence(found, turn)), "worse": turn.worse} for turn in found.turns],
-        "sandboxes": [sandbox_cells(row) for row in found.sandboxes],
+        "turns": [{"text": _capital(telling.sentence(found, turn)), "worse": turn.worse} for turn in found.turns],
+        "sandboxes": [telling.sandbox_cells(row) for row in found.sandboxes],
         "suspect": found.suspect,
-        "suspicion": suspicion(found),
+        "suspicion": telling.suspicion(found),
         "read": found.read,
         "lists": [("Faults applied", "faults", found.faults), ("Malformed calls", "malformed", found.malformed)],
         "sampled": f"The timeline shows {sampled:,} of {found.calls:,} calls: the first and last ones, the "
@@ -98,7 +87,7 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
         ("attempts", f"{found.attempts:,}"),
     ]
     if found.seconds["p50"] is not None:
-        facts += [(name, took(found.seconds[name])) for name in ("p50", "p95")]
+        facts += [(name, telling.took(found.seconds[name])) for name in ("p50", "p95")]
     if found.timed:
         facts += [("most in flight", f"{found.most_in_flight:,}"), ("longest queue", f"{found.longest_queue:,}")]
         facts.append(("time", duration(max(0.0, found.end - found.start))))
@@ -123,7 +112,7 @@ def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any
 
 def _timeline(digest: Digest, found: Overview) -> Timeline:
     fine, zero = digest.axis.merged(FINE), found.start
-    marks = [Mark(max(0.0, turn.at - zero), "turn", brief(turn)) for turn in found.turns]
+    marks = [Mark(max(0.0, turn.at - zero), "turn", telling.brief(turn)) for turn in found.turns]
     marks += list(_fault_marks(fine, zero))[:_MOST_MARKS]
     steps = [_steps(fine, what, zero) for what in ("in_flight", "waiting")]
     return Timeline(0.0, max(0.0, found.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks))
@@ -186,7 +175,7 @@ def _look(logs: Sequence[Path], files: Sequence[Path], html: Path | None, json_f
     logs_given = " ".join(shlex.quote(str(one)) for one in logs)
     reader, digest = LogReader(files, problems, lambda so_far: reporter.read(so_far)), Digest()
     stream = text_stream(html if is_stdout(html) else json_file)
-    with LookReporter(stream, reader.total_bytes) as reporter:
+    with telling.LookReporter(stream, reader.total_bytes) as reporter:
         for record in reader:
             digest.add(record)
         found = replace(
@@ -204,6 +193,6 @@ def _look(logs: Sequence[Path], files: Sequence[Path], html: Path | None, json_f
         following = (
             f"sfusion learn {logs_given} --to learned.yaml  # names the cause, and writes a scenario that reproduces it"
         )
-        reporter.tell(found, overview(digest, stretches=ROWS).over_time, following)
+        reporter.tell(found, overview(digest, stretches=telling.ROWS).over_time, following)
         for problem in problems.first:
             reporter.print(problem, "dim")
