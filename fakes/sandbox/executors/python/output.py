@@ -13,7 +13,20 @@ import socket
 
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES, PIPE_BYTES
 
-from . import packets
+from .packets import (
+    PACKET,
+    as_here,
+    buffers_waiting,
+    bytes_waiting,
+    cost_waiting,
+    drop_excess,
+    hold,
+    in_transit,
+    is_large_write,
+    let_go_on,
+    packet_cost,
+    stream_pair,
+)
 
 MARGIN = 200
 """Total bytes by which writes of one buffer each may differ from each other."""
@@ -62,7 +75,7 @@ class Capture:
 
 def capture(loop: asyncio.AbstractEventLoop) -> Capture:
     """Make a stream for a program to write to, and read from it as data arrives."""
-    return PacketCapture(loop) if packets.as_here() else CountingCapture(loop)
+    return PacketCapture(loop) if as_here() else CountingCapture(loop)
 
 
 class CountingCapture(Capture):
@@ -99,7 +112,7 @@ class PacketCapture(Capture):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # Keep the program's end open here, too: it knows the cost of the bytes in between.
-        super().__init__(loop, *packets.stream_pair())
+        super().__init__(loop, *stream_pair())
         self._reading = True
         self._before = 0
         self._looks = 0
@@ -108,7 +121,7 @@ class PacketCapture(Capture):
         loop.add_reader(self._ours, self._readable)
 
     def take(self) -> bytes:
-        while self._reading and packets.bytes_waiting(self._ours):
+        while self._reading and bytes_waiting(self._ours):
             self._read(*self._balance())
         self._stop()
         return bytes(self._held)
@@ -124,23 +137,23 @@ class PacketCapture(Capture):
 
     def _must_wait(self, waiting: int, cost: int) -> bool:
         """Return whether to check again in a moment before reading."""
-        if packets.is_large_write(waiting, cost) or packets.in_transit(waiting, cost):
+        if is_large_write(waiting, cost) or in_transit(waiting, cost):
             if self._small_looks >= SMALL_LOOKS:
-                packets.let_go_on(self._theirs)
+                let_go_on(self._theirs)
             self._small_looks = 0
             return waiting < PIPE_BYTES and self._may_grow(waiting)
-        if waiting <= FULL_PIPE_BYTES - len(self._held) or cost == packets.packet_cost(waiting):
+        if waiting <= FULL_PIPE_BYTES - len(self._held) or cost == packet_cost(waiting):
             return False
         self._small_looks += 1
         if self._small_looks == SMALL_LOOKS:
-            packets.hold(self._theirs)  # and give what is on its way the time to arrive
+            hold(self._theirs)  # and give what is on its way the time to arrive
         return self._small_looks <= SMALL_LOOKS
 
     def _may_grow(self, waiting: int) -> bool:
         """Return whether a large write may be in progress, perhaps slowed down by other processes."""
         self._looks = self._looks + 1 if waiting == self._before else 0
         self._before = waiting
-        return self._looks < (LOOKS if waiting % packets.PACKET == 0 else 1)
+        return self._looks < (LOOKS if waiting % PACKET == 0 else 1)
 
     def _check_again(self) -> None:
         self._timer = None
@@ -155,14 +168,14 @@ class PacketCapture(Capture):
         """
         below = FULL_PIPE_BYTES - len(self._held)
         try:
-            if packets.is_large_write(waiting, cost):
+            if is_large_write(waiting, cost):
                 self._held += self._ours.recv(waiting)
-            elif waiting <= below or cost == packets.packet_cost(waiting):
+            elif waiting <= below or cost == packet_cost(waiting):
                 self._held += self._ours.recv(waiting or 1)
             else:
-                packets.hold(self._theirs)  # so that nothing is added while packets are told apart
+                hold(self._theirs)  # so that nothing is added while packets are told apart
                 self._held += self._up_to_packet(below, waiting, cost)
-                packets.drop_excess(self._ours, self._theirs)
+                drop_excess(self._ours, self._theirs)
         except BlockingIOError:
             return
         if len(self._held) > FULL_PIPE_BYTES:
@@ -175,13 +188,13 @@ class PacketCapture(Capture):
         little before its expected position.
         """
         sure = below
-        if count := packets.buffers_waiting(waiting, cost):
+        if count := buffers_waiting(waiting, cost):
             sure = max(below, int((below * count // waiting + 1) * waiting / count) - MARGIN)
         data = bytearray(self._ours.recv(sure) if sure else b"")
-        cost = packets.cost_waiting(self._theirs)
-        while len(data) < below + packets.PACKET and (byte := self._next_byte()):
+        cost = cost_waiting(self._theirs)
+        while len(data) < below + PACKET and (byte := self._next_byte()):
             data += byte
-            left = packets.cost_waiting(self._theirs)
+            left = cost_waiting(self._theirs)
             if left < cost:
                 break
             cost = left
@@ -197,8 +210,8 @@ class PacketCapture(Capture):
     def _balance(self) -> tuple[int, int]:
         """Return the waiting bytes and their cost at one moment, the cost with that of a packet in transit."""
         while True:
-            waiting, cost = packets.bytes_waiting(self._ours), packets.cost_waiting(self._theirs)
-            if packets.bytes_waiting(self._ours) == waiting:
+            waiting, cost = bytes_waiting(self._ours), cost_waiting(self._theirs)
+            if bytes_waiting(self._ours) == waiting:
                 return waiting, cost
 
     def _stop(self) -> None:
