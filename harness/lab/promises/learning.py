@@ -39,42 +39,31 @@ class ToolUseKept(_OfToolUse, Promise):
     """At the end of a training, the toy uses the tool nearly as often as its twin without faults."""
 
     sentences: ClassVar = {
-        "unlearned": "P(tool) is {found:.2f} at the end, the twin's is {twin:.2f}; promised at most {within:g} less",
+        "unlearned": "P({what}) is {found:.2f} at the end, the twin's is {twin:.2f}; promised at most {within:g} less",
         "nothing": "no step was trained",
-        "held": "P(tool) is {found:.2f} at the end, the twin's {twin:.2f}",
+        "held": "P({what}) is {found:.2f} at the end, the twin's {twin:.2f}",
     }
     scalar = "within"
-    within: float = Field(0.1, ge=0, lt=1, description="how much less likely the tool may be than in the twin")
+    what: ClassVar[str] = "tool"
+    within: float = Field(0.1, ge=0, lt=1, description="how much less likely it may be than in the twin")
 
     def judge(self, story: Story) -> Verdict:
-        return _kept(self, story, "tool", self.within)
+        steps = story.of_world("trained")
+        if not steps:
+            return self.unknown("nothing")
+        key = self.what.partition(" ")[0]
+        found, twin = steps[-1][key], steps[-1]["twin"][key]
+        facts = {"what": self.what, "found": found, "twin": twin, "within": self.within}
+        return self.broken("unlearned", steps[-1:], **facts) if found < twin - self.within else self.held(**facts)
 
 
-class SeveralCallsKept(_OfToolUse, Promise):
+class SeveralCallsKept(ToolUseKept):
     """At the end of a training, the toy makes several calls nearly as often as its twin: long trajectories lose more
     calls, so they are unlearned first."""
 
-    sentences: ClassVar = {
-        "unlearned": "P(several calls) is {found:.2f} at the end, the twin's is {twin:.2f}; promised at most "
-        "{within:g} less",
-        "nothing": "no step was trained",
-        "held": "P(several calls) is {found:.2f} at the end, the twin's {twin:.2f}",
-    }
     least_calls: ClassVar[int] = 2
-    scalar = "within"
-    within: float = Field(0.2, ge=0, lt=1, description="how much less likely several calls may be than in the twin")
-
-    def judge(self, story: Story) -> Verdict:
-        return _kept(self, story, "several", self.within)
-
-
-def _kept(promise: Promise, story: Story, what: str, within: float) -> Verdict:
-    steps = story.of_world("trained")
-    if not steps:
-        return promise.unknown("nothing")
-    found, twin = steps[-1][what], steps[-1]["twin"][what]
-    facts = {"found": found, "twin": twin, "within": within}
-    return promise.broken("unlearned", steps[-1:], **facts) if found < twin - within else promise.held(**facts)
+    what: ClassVar[str] = "several calls"
+    within: float = Field(0.2, ge=0, lt=1, description="how much less likely they may be than in the twin")
 
 
 class ToolUseRecovers(_OfToolUse, Promise):
