@@ -10,21 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.harness.errors import NotExamined, Vanished
-from sfusion.harness.real.doctor.address import check_address, check_proxies, check_route
+from sfusion.harness.real.doctor import address, endpoint, server, throughput
 from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, secrets_of_proxies
-from sfusion.harness.real.doctor.endpoint import check_connection, check_ping, check_run_code
 from sfusion.harness.real.doctor.http import open_http
-from sfusion.harness.real.doctor.server import (
-    check_languages,
-    check_long_output,
-    check_memory_limit,
-    check_packages,
-    check_run_timeout,
-    check_stdin_race,
-    detect_version,
-)
 from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
-from sfusion.harness.real.doctor.throughput import check_throughput
 from sfusion_tools.sandbox.endpoints import hide as hide_secrets
 
 
@@ -62,21 +51,21 @@ class Check:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("address", check_address),
-    Check("proxy variables", check_proxies),
-    Check("connection", check_connection),
-    Check("ping", check_ping),
-    Check("run_code", check_run_code),
-    Check("route", check_route),
-    Check("memory limit", check_memory_limit),
-    Check("languages", check_languages),
-    Check("packages", check_packages),
-    Check("long output", check_long_output),
-    Check("run_timeout", check_run_timeout),
-    Check("stdin race", check_stdin_race, is_load=True),
-    Check("throughput", check_throughput, is_load=True),
+    Check("address", address.check_address),
+    Check("proxy variables", address.check_proxies),
+    Check("connection", endpoint.check_connection),
+    Check("ping", endpoint.check_ping),
+    Check("run_code", endpoint.check_run_code),
+    Check("route", address.check_route),
+    Check("memory limit", server.check_memory_limit),
+    Check("languages", server.check_languages),
+    Check("packages", server.check_packages),
+    Check("long output", server.check_long_output),
+    Check("run_timeout", server.check_run_timeout),
+    Check("stdin race", server.check_stdin_race, is_load=True),
+    Check("throughput", throughput.check_throughput, is_load=True),
     Check("stability", check_stability),
-    Check("server version", detect_version),
+    Check("server version", server.detect_version),
 )
 
 

@@ -18,23 +18,8 @@ from typing import IO, Any
 
 from sfusion.harness.errors import LogError
 from sfusion.harness.lab import journal_v1
+from sfusion.harness.studies.look import dump_records, own_lines
 from sfusion.harness.studies.look.access_records import ServerOutput, access_records
-from sfusion.harness.studies.look.dump_records import (
-    is_request,
-    is_sample,
-    request_records,
-    requests_of,
-    sample_records,
-    step_of,
-)
-from sfusion.harness.studies.look.own_lines import (
-    BadLine,
-    checked_event,
-    event_call,
-    is_event_line,
-    is_journal_event,
-    is_journal_header,
-)
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
@@ -128,7 +113,7 @@ class LogReader:
         ``on_progress`` is called now and then with the bytes that have been read.
         """
         listed = [(path, file) for path in map(Path, paths) for file in log_files(path)]
-        repeated = repeats([requests_of(file) for _, file in listed])
+        repeated = repeats([dump_records.requests_of(file) for _, file in listed])
         self.left_out = [repeated[place] for place in sorted(repeated)]
         """Why files are not read that were given."""
         kept = [one for place, one in enumerate(listed) if place not in repeated]
@@ -151,7 +136,7 @@ class LogReader:
             given.check()
 
     def _read_file(self, listed: Path, given: _Given) -> Iterator[Call]:
-        path = requests_of(listed)
+        path = dump_records.requests_of(listed)
         lines = _Lines(path)
         before, size = self.bytes, self._sizes[listed]
 
@@ -188,7 +173,7 @@ class LogReader:
                             self.skipped += 1
                             continue
                         yield from records
-                    except (BadLine, InputError) as error:
+                    except (own_lines.BadLine, InputError) as error:
                         # The last line of a log that is still written, or whose process was killed, may be cut short.
                         problem(error, number, tell=line.endswith(b"\n"))
                 yield from lines.rest()
@@ -266,23 +251,23 @@ class _Lines:
         return requests or None
 
     def _of_object(self, record: dict[str, Any], number: int) -> Iterable[Call] | None:
-        if is_event_line(record):
-            call = event_call(record)
+        if own_lines.is_event_line(record):
+            call = own_lines.event_call(record)
             self.known = True
             return (call,)
-        if is_journal_event(record):
+        if own_lines.is_journal_event(record):
             self.known = True
-            return self._journal.add(checked_event(journal_v1.upgraded(record) if self._is_old else record))
-        if is_journal_header(record):
+            return self._journal.add(own_lines.checked_event(journal_v1.upgraded(record) if self._is_old else record))
+        if own_lines.is_journal_header(record):
             self.known = True
             self._journal.of_run, self._is_old = True, record["journal"] == journal_v1.VERSION
             return ()
-        if is_request(record):
+        if dump_records.is_request(record):
             self.known = True
-            return request_records(record, step_of(self._path, record))
-        if is_sample(record):
+            return dump_records.request_records(record, dump_records.step_of(self._path, record))
+        if dump_records.is_sample(record):
             self.known = True
-            return sample_records(record, step_of(self._path, record), number)
+            return dump_records.sample_records(record, dump_records.step_of(self._path, record), number)
         if (found := self._output.read_object(record, number)) is not None:
             self.known = True
             return found or None
