@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,20 +15,27 @@ from sfusion.harness.errors import CannotWrite
 _numbers = itertools.count()
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn errors of the system into CannotWrite, which names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 def write_file(path: Path, text: str | Iterable[str]) -> None:
     """Write UTF-8 text; an existing file stays until the new one is complete. Raises CannotWrite.
 
     A symbolic link is followed. A device or a pipe, such as /dev/stdout, is written directly.
     """
     parts = [text] if isinstance(text, str) else text
-    try:
+    with writing(path):
         if _is_special(path):
             with path.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(parts)
             return
         _replace(path.resolve(), parts)
-    except OSError as error:
-        raise CannotWrite(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def check_writable(path: Path) -> None:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+_MB = 1_000_000
 _UNLIMITED = 1_000_000
 """The width of a build log without ``COLUMNS``. Sentences there are never wrapped, tables only to fit ``COLUMNS``."""
 
@@ -115,6 +116,17 @@ class ProgressReporter:
         """The text as the stream can encode it, unable to control a terminal."""
         encoding = self._out.encoding or "utf-8"
         return printable(text).encode(encoding, "replace").decode(encoding)
+
+
+class ReadingReporter(ProgressReporter):
+    """Shows how much of some files has been read."""
+
+    def __init__(self, out: TextIO, total_bytes: int) -> None:
+        super().__init__(out, max(1, total_bytes // _MB), "reading, in MB")
+
+    def read(self, so_far: int) -> None:
+        """Show how many bytes have been read."""
+        self.progress(so_far // _MB)
 
 
 def _aligned(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:

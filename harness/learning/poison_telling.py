@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TextIO
+from typing import Any
 
 from sfusion.harness.learning.advantages import SIGNAL, Estimator, Handling
 from sfusion.harness.learning.dumps import DumpReader
@@ -13,9 +13,8 @@ from sfusion.harness.learning.evidence import EVENTS, Evidence
 from sfusion.harness.learning.poison import HitGroup, Poison, PoisonFigures
 from sfusion.harness.reports.html import LearningPage, PageTable
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
-from sfusion.harness.terminal import ProgressReporter
+from sfusion.harness.terminal import ReadingReporter
 
-_MB = 1_000_000
 _ROWS = 8
 _MOST = 0.9
 """Share of the lost samples that a stretch of steps must hold to be named."""
@@ -234,14 +233,8 @@ def worst_steps(found: Poison, most: int = _ROWS) -> list[tuple[int, PoisonFigur
     return [step for _, step in sorted(hit[:most], key=lambda one: one[0])]
 
 
-class PoisonReporter(ProgressReporter):
+class PoisonReporter(ReadingReporter):
     """Shows how much has been read, and then what was found."""
-
-    def __init__(self, out: TextIO, total_bytes: int) -> None:
-        super().__init__(out, max(1, total_bytes // _MB), "reading, in MB")
-
-    def read(self, so_far: int) -> None:
-        self.progress(so_far // _MB)
 
     def tell(self, found: Poison, said: Sequence[str]) -> None:
         """Print headline, sentences and tables."""

@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import yaml
 
-from sfusion.harness.atomic_files import write_file
-from sfusion.harness.errors import CannotWrite, JournalError, ScenarioError
+from sfusion.harness.atomic_files import write_file, writing
+from sfusion.harness.errors import JournalError, ScenarioError
 from sfusion.harness.lab.journal import PAGE, Journal
 from sfusion.harness.lab.promises import Verdict
 from sfusion.harness.lab.runs.runner import RunResult
@@ -30,12 +30,10 @@ def write_run(result: RunResult, out: Path) -> Path:
     The files of an older run go first, so that an interruption leaves no mixture of two runs.
     """
     folder = out / result.task.folder
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name in (PAGE, VERDICT, JOURNAL):
             (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise CannotWrite(f"{folder} cannot be written: {error.strerror or error}") from error
     scenario, data = scenario_text(result.task.scenario), verdict_data(result)
     write_file(folder / SCENARIO, scenario)
     result.journal.write(folder / JOURNAL)

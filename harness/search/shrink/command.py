@@ -27,10 +27,10 @@ import typer
 import yaml
 from typer import Argument
 
-from sfusion.harness.atomic_files import write_file
+from sfusion.harness.atomic_files import write_file, writing
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.options import Tools, Trust
-from sfusion.harness.errors import BadOption, CannotWrite
+from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises import PROMISES, Story, Verdict
 from sfusion.harness.lab.runs.directory import SCENARIO, edited_line, read_run
@@ -121,7 +121,8 @@ def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None
     if target.exists():
         raise BadOption(f"{target} exists already; give another FILE with --keep")
     text = scenario_file(Scenario.from_data(data), comment)
-    make_folder(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     write_file(target, text)
     return target
 
@@ -130,14 +131,6 @@ def _name(scenario: str, promise: str) -> str:
     """Return a name made from a scenario, which may name the promise already, and a promise."""
     end = re.sub(r"[^a-z0-9.-]+", "-", f"-{promise}")
     return scenario if scenario.endswith(end) else f"{scenario}{end}"
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder for a file; raise CannotWrite."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotWrite(f"{folder} cannot be written: {error.strerror or error}") from error
 
 
 def scenario_file(scenario: Scenario, comment: list[str]) -> str:
@@ -288,7 +281,8 @@ def _search(options: ShrinkOptions) -> str:
 
         budget = Budget(options.cases, options.seconds)
         found = search(scenario, Reproduces(scenario, failure), budget, on_case=progress)
-        make_folder(file.parent)
+        with writing(file.parent):
+            file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, shrunk_file(found.scenario, failure))
         stopped = "" if found.finished else "; the search was stopped before its end"
         shown.print(f"  to   {size(found.scenario)}, in {counted(found.cases, 'run')}{stopped}")

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from sfusion.harness.atomic_files import lock_folder, write_file
-from sfusion.harness.errors import BadOption, CannotWrite, JournalError
+from sfusion.harness.atomic_files import lock_folder, write_file, writing
+from sfusion.harness.errors import BadOption, JournalError
 from sfusion.harness.lab.figures import figures_of
 from sfusion.harness.lab.journal import PAGE
 from sfusion.harness.lab.promises.verdict import check_types
@@ -111,7 +111,9 @@ def written_with_history(
     the run is not recorded, and the records that there are keep their files. ``on_damage`` is told what is wrong with
     records that cannot be read; the others are kept.
     """
-    with _locked(out):
+    with writing(out):
+        lock = lock_folder(out)
+    with lock:
         yield _write(result, out, limit, now, commit, on_damage)
 
 
@@ -122,7 +124,7 @@ def _write(
     found = list(_read(place))
     records = [one for one in found if isinstance(one, HistoryRecord)]
     problem = next((one for one in found if isinstance(one, str)), "")
-    try:
+    with writing(place):
         kept = (int(earlier.name) for earlier in earlier_runs(place))
         number = max([*(record.run for record in records), *kept], default=0) + 1
         if limit:
@@ -132,8 +134,6 @@ def _write(
             on_damage(f"{problem}; the other records are kept, and the damaged file is {aside}")
         if records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
             _move_run(folder, place / f"{records[-1].run:04d}")
-    except OSError as error:
-        raise CannotWrite(f"{place} cannot be written: {error.strerror or error}") from error
     written = write_run(result, out)
     if not limit:
         return written
@@ -187,13 +187,6 @@ def folder_of(record: HistoryRecord, records: Sequence[HistoryRecord], place: Pa
         return latest
     same = {one.run for one in records if one.journal_digest == record.journal_digest}
     return next((path for path in earlier_runs(place) if int(path.name) in same), None)
-
-
-def _locked(out: Path) -> BinaryIO:
-    try:
-        return lock_folder(out)
-    except OSError as error:
-        raise CannotWrite(f"{out} cannot be written: {error.strerror or error}") from error
 
 
 def _is_of(folder: Path, record: HistoryRecord) -> bool:

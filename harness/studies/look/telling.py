@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TextIO
 
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.studies.look.overview import Overview, SandboxRow, Stretch, Turn
-from sfusion.harness.terminal import ProgressReporter
+from sfusion.harness.terminal import ReadingReporter
 from sfusion_tools.outcome import FAILURES, Outcome
 from sfusion_tools.wording import counted
 
 _BARS = " ▁▂▃▄▅▆▇█"
 ROWS = 12
 _SHOWN = 8
-_MB = 1_000_000
 _NOTICED = 0.05
 
 
-class LookReporter(ProgressReporter):
+class LookReporter(ReadingReporter):
     """Shows how much has been read, and then what the log says."""
-
-    def __init__(self, out: TextIO, total_bytes: int) -> None:
-        super().__init__(out, max(1, total_bytes // _MB), "reading, in MB")
-
-    def read(self, so_far: int) -> None:
-        """Show how many bytes have been read."""
-        self.progress(so_far // _MB)
 
     def tell(self, found: Overview, rows: list[Stretch], following: str = "") -> None:
         """Print the summary; ``rows`` is its table over time, ``following`` the command to give next."""
