@@ -1,7 +1,5 @@
 """Faults: rules of when x what x phase, and the pure plan that decides which attempt they strike."""
 
-from __future__ import annotations
-
 from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults.action import KINDS, PHASES, Action, ContentFault, Phase, Spoilage
 from sfusion.fakes.faults.chance import uniform

@@ -1,7 +1,5 @@
 """A fault proxy: the fault rules of the fakes in front of a real sandbox, or of any other HTTP server."""
 
-from __future__ import annotations
-
 from sfusion.fakes.errors import BadUpstream
 from sfusion.fakes.proxy.proxy import FaultProxy
 

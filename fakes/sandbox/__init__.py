@@ -1,7 +1,5 @@
 """A fake Sandbox Fusion: the real server's bytes, and failures on demand."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sfusion_tools._lazy import on_first_use as _on_first_use

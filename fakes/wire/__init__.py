@@ -1,7 +1,5 @@
 """What the fakes share: an HTTP server with uvicorn's bytes, a ledger, and faults at the socket."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sfusion_tools._lazy import on_first_use as _on_first_use

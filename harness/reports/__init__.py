@@ -3,8 +3,6 @@
 ``build_timeline`` is a pure function of a journal's events, and ``spans_of`` of a call; everything else renders them.
 """
 
-from __future__ import annotations
-
 from sfusion.harness.reports.files import Reports, write_page
 from sfusion.harness.reports.html import render_index, render_run
 from sfusion.harness.reports.run_report import RunReport, RunReporter

@@ -1,7 +1,5 @@
 """Multi-turn rollout: the request as a state machine, a driver for one request, and a runner for a batch."""
 
-from __future__ import annotations
-
 from sfusion_tools.errors import BadLimits, IllegalTransition, TemplateError
 from sfusion_tools.rollout.driver import RolloutDriver, run_batch
 from sfusion_tools.rollout.limits import RolloutLimits, TruncateSide, truncate

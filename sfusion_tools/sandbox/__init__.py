@@ -3,8 +3,6 @@
 The names below are imported on first use, so that what needs no network can be used without aiohttp.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sfusion_tools._lazy import on_first_use as _on_first_use

@@ -1,7 +1,5 @@
 """Promises: what must hold in a run. Each is judged by a pure function of the journal."""
 
-from __future__ import annotations
-
 from sfusion.harness.lab.promises.base import PROMISES, Promise
 from sfusion.harness.lab.promises.registry import judge, read_promise
 from sfusion.harness.lab.promises.story import CallStory, Story

@@ -1,7 +1,5 @@
 """Runs: tasks are read, selected, adapted, played and judged; results are written to disk and read back."""
 
-from __future__ import annotations
-
 from sfusion.harness.errors import PromisesBroken
 from sfusion.harness.lab.runs.directory import read_run, write_run
 from sfusion.harness.lab.runs.runner import RunResult, play, run_all, run_one, run_scenario

@@ -1,7 +1,5 @@
 """Scenario files: their model, how they are read, and where the bundled ones are."""
 
-from __future__ import annotations
-
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.reading import (

@@ -1,7 +1,5 @@
 """The `python` executor: runs programs in many languages, and notebooks, confined and bounded."""
 
-from __future__ import annotations
-
 from .command import Confinement
 from .executor import PythonExecutor
 from .guard.spec import ResourceBounds
