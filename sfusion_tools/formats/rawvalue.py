@@ -16,7 +16,7 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -82,15 +82,25 @@ def _resembles(text: str, tag: str) -> bool:
     if text.endswith(tag):
         return False
     sizes = range(len(tag) - 2, len(tag) + 3)
-    return any(difflib.SequenceMatcher(None, text[-size:], tag).ratio() >= 0.82 for size in sizes)
+    return _alike([text[-size:] for size in sizes], tag, 0.82)
 
 
 def _named_like(text: str, tag: str) -> bool:
     """Return whether a text begins with the name of the tag, or nearly."""
-    pairs = [(text[: len(tag)], tag)]
-    if (found := _TAG_NAME.match(text)) and (wanted := _TAG_NAME.match(tag)):
-        pairs.append((found[1], wanted[1]))
-    return any(difflib.SequenceMatcher(None, *pair).ratio() >= 0.8 for pair in pairs)
+    if _alike([text[: len(tag)]], tag, 0.8):
+        return True
+    found, wanted = _TAG_NAME.match(text), _TAG_NAME.match(tag)
+    return bool(found and wanted and _alike([found[1]], wanted[1], 0.8))
+
+
+def _alike(texts: Iterable[str], tag: str, least: float) -> bool:
+    """Return whether one of the texts is that similar to the tag; most are not, which their letters tell already."""
+    matcher = difflib.SequenceMatcher(None, b=tag)
+    for text in texts:
+        matcher.set_seq1(text)
+        if matcher.quick_ratio() >= least and matcher.ratio() >= least:
+            return True
+    return False
 
 
 def write_value(value: Any, types: frozenset[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from tests.cases import every
 from tests.fakes.sandbox.recordings import Recording, differences, recordings, replay
 
 KNOWN_DIFFERENCES: dict[str, str] = {}
@@ -26,7 +27,7 @@ def url() -> Iterator[str]:
         yield sandbox.url
 
 
-@pytest.mark.parametrize("recording", list(recordings("http", "validation")), ids=lambda one: one.name)
+@every(recordings("http", "validation"), lambda one: one.name)
 def test_answers_match_the_recordings_of_the_real_server(recording: Recording, url: str) -> None:
     found = differences(recording, replay(url, recording))
     if recording.name in KNOWN_DIFFERENCES:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from sfusion.fakes.sglang.malformed import TOOLS, MalformedText, catalogue, kinds, malformed
 from sfusion_tools.formats import format_names, get_format
 from tests.cases import every
@@ -31,7 +29,7 @@ def test_every_kind_is_parsed_as_the_catalogue_states(case: tuple[str, str]) -> 
         assert [pieces for pieces in chunkings(entry.text) if streamed(get_format(form), pieces, TOOLS) != whole] == []
 
 
-@pytest.mark.parametrize("form", format_names())
+@every(format_names(), str)
 def test_every_format_has_most_kinds(form: str) -> None:
     made = {entry.kind for entry in catalogue(3, [form])}
     assert len(made) >= 13

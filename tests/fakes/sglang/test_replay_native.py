@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.fakes.sglang.replay import Record, ask, native_server, normalised, records
 
 
@@ -30,7 +29,7 @@ async def replay_native(record: Record) -> tuple[dict[str, Any], dict[str, Any]]
     return normalised(response, rid), normalised(record, rid)
 
 
-@pytest.mark.parametrize("record", records("method"), ids=lambda record: record["id"])
+@every(records("method"), lambda record: record["id"])
 async def test_native_routes_answer_as_recorded(record: Record) -> None:
     got, want = await replay_native(record)
     assert got == want

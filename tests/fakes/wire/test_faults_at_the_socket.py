@@ -15,6 +15,7 @@ from sfusion.fakes.faults import KINDS, FaultError, Phase, SandboxError, Status
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.server import ConnectionSite
+from tests.cases import every
 from tests.fakes.wire.effects import EFFECTS, PROGRAM, check_effect, rule_of, silence
 from tests.fakes.wire.raw import PING, Raw, Watch, one, post, run_code, whole
 
@@ -26,8 +27,9 @@ def test_every_kind_and_phase_has_a_check() -> None:
     assert set(EFFECTS) == {(kind, phase) for kind, action in KINDS.items() for phase in action.phases}
 
 
-@pytest.mark.parametrize(("kind", "phase"), EFFECTS, ids=[f"{kind}-{phase}" for kind, phase in EFFECTS])
-async def test_fault_has_its_effect_at_the_socket(kind: str, phase: Phase) -> None:
+@every(EFFECTS, str)
+async def test_fault_has_its_effect_at_the_socket(case: tuple[str, Phase]) -> None:
+    kind, phase = case
     events = Watch()
     async with FakeSandbox(faults=[rule_of(kind, phase)], journal=events.note) as sandbox:
         await check_effect(sandbox, events, kind, phase, RAN[phase])

@@ -14,12 +14,13 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
 from sfusion.fakes.wire.connection import is_readable
+from tests.cases import every
 from tests.fakes.wire.raw import PING, Raw, get, one, post, run_code
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "data" / "uvicorn_bytes.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@every(CASES, lambda case: case["name"])
 async def test_answers_byte_for_byte(case: dict[str, Any]) -> None:
     wanted = case["receive"].encode("latin-1")
     async with FakeSandbox(allow_hosts=["*"]) as sandbox, Raw(sandbox.port) as raw:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from sfusion_tools.formats import (
     get_format,
 )
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
+from tests.cases import every
 from tests.sfusion_tools.formats.recordings import TOOLS, every_parser, plain
 
 CALL = {"name": "code_interpreter", "arguments": {"code": "print(1)"}}
@@ -97,7 +99,7 @@ def test_a_finished_stream_refuses_more_text() -> None:
         stream.feed("x")
 
 
-@pytest.mark.parametrize("name", format_names())
+@every(format_names(), str)
 def test_a_call_is_a_draft_if_the_prompt_ended_inside_the_thinking(name: str) -> None:
     form = get_format(name)
     closing = form.parser.think_marks[1] + "\n\n" if form.parser.think_marks else "<|end|>"
@@ -198,10 +200,10 @@ SIBLINGS = (
 )
 
 
-@pytest.mark.parametrize("name", every_parser())
-@pytest.mark.parametrize("new", ["", '"', "}", "<", "\\", "\n"])
-def test_one_wrong_character_in_a_call_loses_at_most_that_call(name: str, new: str) -> None:
+@every(itertools.product(every_parser(), ["", '"', "}", "<", "\\", "\n"]), str)
+def test_one_wrong_character_in_a_call_loses_at_most_that_call(case: tuple[str, str]) -> None:
     """Damage the second of three calls at every position of its arguments, one character at a time."""
+    name, new = case
     form = get_format(name)
     first, _, last = SIBLINGS
     text = form.render(SIBLINGS, tools=TOOLS)

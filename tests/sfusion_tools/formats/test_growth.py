@@ -121,7 +121,7 @@ def nested(form: Format, depth: int) -> str:
     return form.write_section([form.write_call("TOOL", form.write_arguments("TOOL", {"KEY": value}, Toolbox()))])
 
 
-@pytest.mark.parametrize("name", format_names())
+@every(format_names(), str)
 def test_the_bound_of_nesting_is_the_same_in_every_format(name: str) -> None:
     form = get_format(name)
     assert [call.name for call in form.parse(nested(form, DEEPEST)).calls] == ["TOOL"]
@@ -131,10 +131,9 @@ def test_the_bound_of_nesting_is_the_same_in_every_format(name: str) -> None:
     assert f"nested deeper than {DEEPEST} levels" in parsed.problems[0].message
 
 
-@pytest.mark.parametrize("tools", [None, TYPED])
-@pytest.mark.parametrize("closing", ["]", ""])
-@pytest.mark.parametrize("name", format_names())
-def test_any_deeper_nesting_is_refused_for_that_reason(name: str, closing: str, tools: Any) -> None:
+@every(itertools.product(format_names(), ["]", ""], [None, TYPED]), str)
+def test_any_deeper_nesting_is_refused_for_that_reason(case: tuple[str, str, Any]) -> None:
+    name, closing, tools = case
     form = get_format(name)
     for depth in (DEEPEST + 10, 5_000):
         parsed = form.parse(argument(form, "[" * depth + closing * depth), tools)
@@ -157,7 +156,7 @@ def test_nesting_is_bounded_in_other_spellings(name: str, text: str, depth: int)
     assert [problem.kind for problem in parsed.problems] == ["too_deep"]
 
 
-@pytest.mark.parametrize("name", format_names())
+@every(format_names(), str)
 def test_arguments_nested_too_deep_are_not_rendered(name: str) -> None:
     value: Any = []
     for _ in range(5_000):

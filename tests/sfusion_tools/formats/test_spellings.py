@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -15,6 +16,7 @@ from sfusion_tools.formats.braces import BraceFormat
 from sfusion_tools.formats.families.minimax import MiniMaxM3
 from sfusion_tools.formats.pythonic import PythonFormat
 from sfusion_tools.formats.tags import TagFormat
+from tests.cases import every
 from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, every_parser, plain, streamed
 from tests.sfusion_tools.formats.test_properties import SNIPPETS, cut
 
@@ -129,7 +131,7 @@ ATTEMPTS = [
 ]
 
 
-@pytest.mark.parametrize("text", ATTEMPTS)
+@every(ATTEMPTS, str)
 def test_an_attempt_in_another_spelling_is_never_dropped_without_a_problem(text: str) -> None:
     search = {"name": "search", "arguments": {"query": "x"}}
     for form in map(get_format, format_names()):
@@ -145,10 +147,13 @@ def test_an_attempt_in_another_spelling_is_never_dropped_without_a_problem(text:
 TAG = re.compile(r"<[^<>]*>|\\n")
 
 
-@pytest.mark.parametrize("name", [name for name in format_names() if isinstance(get_format(name), TagFormat)])
-@pytest.mark.parametrize("new", ["", "x", " ", ">", "doubled"])
-def test_a_misspelt_tag_never_becomes_part_of_a_value(name: str, new: str) -> None:
+TAGGED = [name for name in format_names() if isinstance(get_format(name), TagFormat)]
+
+
+@every(itertools.product(TAGGED, ["", "x", " ", ">", "doubled"]), str)
+def test_a_misspelt_tag_never_becomes_part_of_a_value(case: tuple[str, str]) -> None:
     """Damage every character of the tags around two values, one at a time."""
+    name, new = case
     form = get_format(name)
     call = {"name": "code_interpreter", "arguments": {"code": "a = 1\nb = 2", "timeout": 5}}
     text = form.render([call], tools=TOOLS)

@@ -27,6 +27,7 @@ from sfusion_tools.sandbox.client import SWITCH, _fast_transport, chosen_transpo
 from sfusion_tools.sandbox.endpoints import Address
 from sfusion_tools.sandbox.fast_transport import FastTransport
 from sfusion_tools.sandbox.public_transport import PublicTransport, _Sockets, our_error
+from tests.cases import every
 from tests.sfusion_tools.sandbox.helpers import (
     RawServer,
     answering,
@@ -104,7 +105,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@every(ANSWERS, str)
 async def test_an_answer_is_read_as_by_a_session_of_aiohttp(name):
     async def serve(writer: asyncio.StreamWriter, number: int) -> None:
         answer = ANSWERS[name]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.harness.lab.scenarios import ScenarioError, parse_scenarios, read_scenarios
+from tests.cases import every
 
 GOOD = """\
 scenario: good
@@ -172,7 +173,7 @@ def test_the_file_is_valid_before_it_is_broken(tmp_path: Path) -> None:
     assert read_scenarios(path)[0].title == "good"
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@every(BROKEN, str)
 def test_a_broken_file_is_reported_with_line_and_remedy(kind: str, tmp_path: Path) -> None:
     old, new, line, message = BROKEN[kind]
     assert GOOD.count(old) == 1

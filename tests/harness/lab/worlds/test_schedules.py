@@ -19,6 +19,7 @@ from sfusion.harness.lab.worlds import sim
 from sfusion.harness.lab.worlds.schedules import ScheduledQueue, make_schedule, running_as
 from sfusion.harness.lab.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion.harness.search.hunt.generate import named
+from tests.cases import every
 from tests.harness.lab.runs.test_determinism import STORMY
 from tests.reference_tool import GoodTool, tool_config
 
@@ -93,7 +94,7 @@ def test_timers_of_one_process_swap_only_if_they_are_due_at_the_same_time() -> N
     assert orders(scene) == {("early", "late", "too"), ("early", "too", "late")}
 
 
-@pytest.mark.parametrize("schedule", SEEDED, ids=str)
+@every(SEEDED, str)
 def test_a_timer_or_callback_that_was_cancelled_changes_nothing(schedule: dict[str, int]) -> None:
     """Which of them a library starts and cancels depends on its version, and a journal must not."""
 

@@ -13,6 +13,7 @@ import pytest
 from sfusion.harness.real.drift.judging import DriftReport, ServerAnswers, compare_answers, fake_answers, live_answers
 from sfusion.harness.real.probes.model import Probe, bundled_probes
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
+from tests.cases import every
 from tests.harness.real.drift.mirror import Mirror, Plant, body, header, headers, put, renamed, text
 
 NOTHING = ""
@@ -144,7 +145,7 @@ def _without_perl(content: dict[str, object]) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("probe", PLANTS)
+@every(PLANTS, str)
 def test_exactly_what_was_planted_is_found_with_its_grade(probe: str, report: DriftReport) -> None:
     found = [
         f"{finding.difference.place} {finding.difference.kind} {finding.grade}"

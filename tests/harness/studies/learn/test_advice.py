@@ -124,7 +124,7 @@ def test_failures_that_lose_calls_come_before_a_quota_that_only_slows() -> None:
                 "model": {"kind": "quota", "in_flight": 4, "retry_after": 0.5},
                 "faults": [{"name": "e", "between": [10, 60], "probability": 0.6, "what": {"status": 500}}],
             },
-            load={"calls": 300, "concurrency": 16, "program": {"seconds": {"lognormal": [0.3, 0.4]}}},
+            load={"calls": 180, "concurrency": 16, "program": {"seconds": {"lognormal": [0.3, 0.4]}}},
         )
     )
     assert [cause.kind for cause in learned.causes][:2] == ["status_500_burst", "quota"]
@@ -132,7 +132,7 @@ def test_failures_that_lose_calls_come_before_a_quota_that_only_slows() -> None:
 
 def test_sandboxes_that_are_down_together_are_one_cause() -> None:
     events = [{"at": 4, "crash": f"sandbox-{number}", "seconds": 3} for number in (1, 2, 3)]
-    load = {"calls": 250, "concurrency": 12, "program": {"seconds": {"lognormal": [0.3, 0.4]}}}
+    load = {"calls": 150, "concurrency": 12, "program": {"seconds": {"lognormal": [0.3, 0.4]}}}
     learned = learn(played(tools={"rate_limit": 12}, sandbox={"instances": 3}, events=events, load=load))
     down = [cause for cause in learned.causes if cause.kind == "crash"]
     assert [cause.says.partition(":")[0] for cause in down] == ["all 3 sandboxes"]

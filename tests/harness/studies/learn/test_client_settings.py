@@ -33,7 +33,7 @@ def setting(learned: Learned, key: str) -> Any:
 def test_the_timeout_is_longer_than_every_program_that_was_answered() -> None:
     learned = learned_and_checked(
         {"rate_limit": 16, "default_timeout": 10, "transport_margin": 2},
-        {"calls": 300, "concurrency": 16, "program": {"seconds": {"uniform": [2, 9]}}},
+        {"calls": 160, "concurrency": 16, "program": {"seconds": {"uniform": [2, 9]}}},
         events=[{"at": 40, "wedge": "sandbox-1", "seconds": 20}],
     )
     assert learned.headline == "wedge"
@@ -55,7 +55,7 @@ def test_calls_that_were_told_to_wait_until_their_deadline_say_nothing_about_max
 def test_requests_that_end_with_their_calls_show_the_deadline_of_the_whole_call() -> None:
     learned = learned_and_checked(
         {"rate_limit": 8, "total_timeout": 4},
-        {"calls": 300, "concurrency": 48, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
+        {"calls": 160, "concurrency": 48, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
     )
     assert [one.kind for one in learned.causes] == ["rate_limit"]
     assert setting(learned, "total_timeout") == 4
@@ -65,7 +65,7 @@ def test_requests_that_end_with_their_calls_show_the_deadline_of_the_whole_call(
 def test_requests_that_end_with_the_attempts_of_their_calls_show_call_deadline() -> None:
     learned = learned_and_checked(
         {"rate_limit": 24, "call_deadline": 20},
-        {"calls": 150, "concurrency": 24, "program": {"seconds": {"lognormal": [1.0, 0.5]}}},
+        {"calls": 100, "concurrency": 24, "program": {"seconds": {"lognormal": [1.0, 0.5]}}},
         sandbox={"model": {"kind": "quota", "in_flight": 3, "retry_after": 1.5}},
     )
     assert [one.kind for one in learned.causes] == ["quota"]
@@ -76,7 +76,7 @@ def test_requests_that_end_with_the_attempts_of_their_calls_show_call_deadline()
 def test_a_deadline_that_ends_calls_of_a_sandbox_without_answers_hides_neither_the_outage_nor_the_timeout() -> None:
     learned = learned_of(
         {"rate_limit": 16, "default_timeout": 5, "transport_margin": 2, "call_deadline": 10},
-        {"calls": 200, "concurrency": 16, "program": {"seconds": {"uniform": [1, 2]}}},
+        {"calls": 120, "concurrency": 16, "program": {"seconds": {"uniform": [1, 2]}}},
         events=[{"at": 10, "wedge": "sandbox-1", "seconds": 20}],
     )
     assert learned.headline == "wedge"
@@ -109,7 +109,7 @@ def test_calls_that_got_no_permit_while_none_lasted_longer_show_total_timeout() 
 def test_an_outage_is_found_where_total_timeout_ends_the_calls() -> None:
     learned = learned_and_checked(
         {"rate_limit": 8, "total_timeout": 6},
-        {"calls": 300, "concurrency": 32, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
+        {"calls": 160, "concurrency": 32, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
         events=[{"at": 8, "wedge": "sandbox-1", "seconds": 10}],
     )
     assert {one.kind for one in learned.causes} == {"wedge", "rate_limit"}
@@ -120,7 +120,7 @@ def test_calls_that_are_told_to_wait_and_never_sent_again_show_one_attempt() -> 
     learned = learned_of(
         {"rate_limit": 16, "max_attempts": 1},
         {
-            "calls": 200,
+            "calls": 120,
             "concurrency": 16,
             "think": {"exponential": 2.0},
             "program": {"seconds": {"lognormal": [0.5, 0.5]}},
@@ -134,7 +134,7 @@ def test_calls_that_are_told_to_wait_and_never_sent_again_show_one_attempt() -> 
 def test_calls_that_are_told_to_wait_and_give_up_show_between_which_times_their_deadline_is() -> None:
     learned = learned_and_checked(
         {"rate_limit": 16, "call_deadline": 20},
-        {"calls": 150, "concurrency": 16, "program": {"seconds": {"uniform": [0.5, 0.6]}}},
+        {"calls": 100, "concurrency": 16, "program": {"seconds": {"uniform": [0.5, 0.6]}}},
         sandbox={"model": {"kind": "quota", "in_flight": 1, "retry_after": 2}},
     )
     assert setting(learned, "call_deadline") == pytest.approx(20, rel=0.1)
