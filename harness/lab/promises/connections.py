@@ -30,7 +30,7 @@ class ConnectionsReused(Promise):
 
     def judge(self, story: Story) -> Verdict:
         # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
-        results = {id(one): call for call in story.made if call.returned for one in call.results}
+        results = {id(one): call for call in story.made if call.succeeded for one in call.results}
         idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
         """The last request and its result on each connection."""
         requests: dict[tuple[Any, ...], Event] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sfusion.fakes.faults import Rule, Status
+from sfusion.fakes.faults import Output, Rule, Status
 from sfusion.fakes.sandbox.models import Queue, Quota
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import PreparedCall
@@ -120,7 +120,7 @@ class _Expectation:
     def _longest_text(self) -> int:
         """How long a message may be: what a program prints, as JSON without escape codes, and remarks; or cut."""
         cut = self._value("max_output_chars", 100_000)
-        changed = any(one.kind == "output" for rule in self._rules for one in rule.what)
+        changed = any(isinstance(one, Output) for rule in self._rules for one in rule.what)
         if changed or any(part.code is not None for part in self.scenario.programs):
             return int(max(cut, 1000) + 1000)
         truths = [part.prepare("c0001", self.scenario.seed).truth for part in self.scenario.programs]
@@ -248,6 +248,9 @@ def is_clear(scenario: Scenario) -> bool:
     cancelled = scenario.load is not None and scenario.load.cancel is not None
     if any(part.repeated for part in scenario.programs) and (cancelled or not expected.is_calm):
         return False  # requests with the same code can only be told apart where all of them succeed
+    actions = [one for part in scenario.sandbox.settings for rule in part.faults for one in rule.what]
+    if any(isinstance(one, Output) and one.what == "huge" and one.stream == "both" for one in actions):
+        return False  # the same is added to both streams, so nobody can tell of which a message shows how much
     most = expected.most_seconds
     lowered = [part for part in scenario.programs if part.timeout is not None and part.timeout > most]
     return all(

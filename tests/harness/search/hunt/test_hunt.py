@@ -347,8 +347,12 @@ SHORT = {"prints": "{call}\n", "seconds": 0.051}
             "cluster": {"link": {"delay": 0.5}}, "tools": {"permit_lease": 1.0},
             "load": {"calls": 12, "concurrency": 12, "program": SHORT},
         },
+        {  # the rest of an answer that is too large is not read, and its connection closed
+            "tools": {"rate_limit": 2, "max_response_mb": 0.05},
+            "load": {"calls": 12, "concurrency": 6, "program": {"prints": "{fill:99999}\n"}},
+        },
     ],
-    ids=["pace on a slow link", "jitter on a link", "slow to start", "short leases"],
+    ids=["pace on a slow link", "jitter on a link", "slow to start", "short leases", "large answers"],
 )  # fmt: skip
 def test_what_is_expected_of_our_own_tool_is_possible(data: dict[str, Any]) -> None:
     assert not play_case(HuntCase(0, data)).findings
