@@ -158,7 +158,12 @@ class CallFacts:
         return read_text(self._without_the_sandbox(self.told.text), truth, optional=optional_streams(truth))
 
     def _without_the_sandbox(self, text: str) -> str:
-        """Return a text without what the sandbox itself wrote in a failure, which may be told as its words."""
+        """Return a text without what the sandbox itself wrote in a failure, which may be told as its words.
+
+        Nor are secrets taken for output: another check looks for them.
+        """
+        for word in tokens_in(str(dict(self.scene.settings.headers))):
+            text = text.replace(word, "")
         for rule in self.scene.scene.faults:
             for word in tokens_in(str(rule["what"])) if rule.get("call") == self.mark else ():
                 text = text.replace(word, "")

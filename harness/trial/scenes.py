@@ -18,8 +18,6 @@ from sfusion.harness.trial.record import Record
 DEFAULT_TIMEOUT, COMPILE_TIMEOUT, MEMORY_MB, LIMIT = 8.0, 13.0, 777, 3
 LONGEST = 150_000
 """Characters of the longest output."""
-OVER = "Wed, 21 Oct 2015 07:28:00 GMT"
-"""The other form of Retry-After: a date, on every clock in the past."""
 _DATE_AHEAD = 5.0
 """Real seconds, of which the start of another process takes some."""
 CONCURRENT = frozenset({"concurrent"})
@@ -178,7 +176,7 @@ class _Maker:
         s.add("program_error", ProgramTruth(s.rich("out"), s.rich("err"), 3, warnings=warned), language="cpp")
         s.add("timeout", ProgramTruth(s.rich("out"), ending="stopped"), language="cpp")
         s.add("ok", s.out(), stdin=f"é {s.word('in')}\n\n two\n")
-        s.add("ok", s.out(), files={"a.txt": "é\n".encode(), "b.bin": bytes(range(256))})
+        s.add("ok", s.out(), files={"a/b.txt": "é\n".encode(), "c.bin": bytes(range(256))})
         s.add("ok", ProgramTruth(f"{s.word('out')}\n", seconds=self.seconds(2.0)), timeout=5.5)
         s.add("ok", s.out(45.0), timeout=60.0)
         s.add("ok", ProgramTruth(s.rich("out")), what={"drip": {"bytes": 17, "every": self.seconds(0.03)}})
@@ -260,7 +258,7 @@ class _Maker:
         s.add("ok_empty", ProgramTruth(), at=later)
         s.add("ok", s.out(), at=later)
         s.add("may_have_run", s.out(), what="reset", phase="after", at=later)  # with a good answer before it
-        s.add("throttled", s.out(), what={"status": 429, "headers": {"Retry-After": OVER}})
+        s.add("throttled", s.out(), what={"status": 429, "retry_at": -3600.0})
         return s.scene(horizon=seconds(4000.0))
 
     def dates(self) -> Scene:
@@ -332,6 +330,8 @@ class _Maker:
             s.add("ok", instance=instance, executes=False)
         s.add("ok", s.out(), instance="six", last=False)
         s.add("not_run", s.out(), instance="six", what={"status": 503})
+        s.add("ok", s.out(), instance="eight", last=False)
+        s.add("program_error", ProgramTruth("", s.word("err"), 2), instance="eight")
         truth = s.word("truth")
         s.add("wrong", ProgramTruth(f"1{truth}1\n"), truth=truth)
         s.add("any", s.out(2.0), instance="seven", last=False, at=300.0, in_turn=False)
@@ -405,7 +405,7 @@ class _Maker:
         """Solutions that pass all, some or none of four tests, and sandboxes that lose some of the answers.
 
         Each is a word of four letters: + passes, - prints another thing, ~ the right one and more, ! exits with 1
-        after the right output; at a digit a sandbox fails.
+        after the right output, @ is stopped after it by its time limit; at a digit a sandbox fails.
         """
         s = self.begin("tests")
         asked = self.whole(5.0)
@@ -421,7 +421,7 @@ class _Maker:
             {"what": {"status": 503, "retry_after": asked}, "first_attempts": 2},
         ]
         solutions = (
-            "++++ +++- ++-- ---- +++0 ++00 0000 ++++ -+++ ++!+ +~++ ~~~~ 1+++ +2++ ++3+ +++4 5+++ +6++ ++7+ 8+++"
+            "++++ +++- ++-- ---- +++0 ++00 0000 ++++ -+++ ++!+ ++@+ +~++ ~~~~ 1+++ +2++ ++3+ +++4 5+++ +6++ ++7+ 8+++"
         )
         for solution in solutions.split():
             words = [(f"{s.word('in', number)}\n", f"{s.word('out', number)}\n") for number in range(4)]
@@ -429,7 +429,8 @@ class _Maker:
             for number, (how, (_, expected)) in enumerate(zip(solution, words, strict=True)):
                 mark, wrong = f"{call}{TEST}{number}", f"{s.word('wrong', number)}\n"
                 printed = {"-": wrong, "~": f"{wrong}{expected}{wrong}"}.get(how, expected)
-                s.programs[mark] = (ProgramTruth(printed, exit=int(how == "!")),)
+                ending: Any = "stopped" if how == "@" else "exited"
+                s.programs[mark] = (ProgramTruth(printed, exit=int(how == "!"), ending=ending),)
                 if how.isdigit():
                     s.faults.append({"name": mark, "call": mark, **losses[int(how)]})
         return s.scene(needs=frozenset({"tests"}))

@@ -21,7 +21,7 @@ _READ = {
     "cut_silently": "{call}: {missing} characters of {stream} are missing, and nothing says so",
     "cut_unnumbered": "{call}: {missing} characters of {stream} are missing, and no number says how much",
     "cut_twice": "{call}: {missing} characters of {stream} are missing in several places, not all of which are told",
-    "cut_untrue": "{call}: {missing} characters of {stream} are missing, and the text says {told}",
+    "cut_untrue": "{call}: {missing} characters of {stream} are missing, and no number in the text is that: {told}",
     "repeated": "{call}: output is shown more than once",
     "foreign": "{call}: the text holds output that this program never printed",
     "scrambled": "{call}: parts of the output are in another place",
@@ -38,7 +38,10 @@ _READ = {
     unseen="no program ended and returned a text; the scene `programs` plays some",
 )
 def read_as_happened(facts: TrialFacts) -> Findings:
-    """The text contains the program's output once and in order; a truncated text says how much is missing."""
+    """The text contains the program's output once and in order; a truncated text says how much is missing.
+
+    Blanks at the end may be left out, and so may the stderr of a program that succeeded.
+    """
     for call in played_ends(facts):
         if call.reading is None or call.planned.ask.tests or call.refused:
             continue
@@ -102,7 +105,7 @@ def exit_code_told(facts: TrialFacts) -> Findings:
         about = {"call": call.name, "end": call.end}
         fields = [name for name in _EXIT_FIELDS if call.told.fields.get(name) == 0 and not call.told.raised]
         yield from (Wrong("none", {**about, "place": f"field {name}", "told": 0}) for name in fields)
-        for number, word in _numbers_after(call.wording or ""):
+        for number, word in () if fields else _numbers_after(call.wording or ""):
             # Other numbers of a failure, such as a status of HTTP, may follow the same word.
             if word in before and (stopped or call.wording in _with_code(before[word], number)):
                 yield Wrong("none", {**about, "place": "text", "told": number})
@@ -163,57 +166,61 @@ def wordings(facts: TrialFacts) -> dict[str, dict[str, str]]:
     return dict(met)
 
 
+def wordings_to_read(facts: TrialFacts) -> dict[str, dict[str, str]]:
+    """Return the wordings for each end, and for outputs that are cut: a number that is true may mislead there."""
+    met = wordings(facts)
+    for call in facts.of("programs"):
+        reading, truth = call.reading, call.truth
+        if reading is not None and truth is not None and reading.cut and not reading.wrong:
+            end = f"{len(truth.stdout or truth.stderr)} cut"
+            met.setdefault(end, {})[call.wording or ""] = call.name
+    return met
+
+
 @check(
-    "one",
-    "other",
+    "ends",
     needs=("text",),
-    same="{one} and {other} have the same wording: {wording} ({call} and {other_call})",
-    all_same="{one} and {other} cannot be told apart: both are always {wording}",
+    same="{ends} have the same wording: {wording} ({calls})",
+    all_same="{ends} cannot be told apart: they are always {wording}",
     silent="{call} printed to stderr only, and is told as a program that printed nothing: {wording}",
     believed="{call}: an answer that contradicts itself is told as success: {wording}",
     unseen="fewer than two ways to end were played; the scenes `programs` and `failures` have them all",
 )
 def ends_told_apart(facts: TrialFacts) -> Findings:
-    """Outcomes that the caller must be able to distinguish never have the same wording."""
+    """Outcomes that the caller must be able to distinguish never have the same wording.
+
+    Of failures too: a throttled call wants patience, and one that may have run is not repeated lightly.
+    """
     met = wordings(facts)
+    alike: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for one, other in itertools.combinations(met, 2):
         if {one, other} in ({"ok", "ok_empty"}, {"timeout", "compiler_timeout"}, {"compile_error", "compiler_timeout"}):
             continue  # these differ by what is printed, or may be called the same
-        shared = sorted(met[one].keys() & met[other].keys())
+        shared, kind = sorted(met[one].keys() & met[other].keys()), "same"
         if one in FAILED_ENDS and other in FAILED_ENDS:
             # Each is met in several ways, some of which look alike to a client.
-            same = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
-            yield Wrong("all_same", {"one": one, "other": other, "wording": shown(shared[0])}) if same else None
-            if {one, other} == {"not_run", "may_have_run"} and (hidden := _hidden(met)):
-                calls = {"call": met[one][hidden], "other_call": met[other][hidden]}
-                yield Wrong("same", {"one": one, "other": other, "wording": shown(hidden), **calls})
+            always = len(met[one].keys() | met[other].keys()) == 1 and "sandbox_failed" not in (one, other)
+            shared, kind = shared if always else [], "all_same"
+        if shared:
+            alike[kind, shared[0]] |= {end: met[end][shared[0]] for end in (one, other)}
         else:
-            calls = {name: met[end][shared[0]] for name, end in (("call", one), ("other_call", other)) if shared}
-            yield unless(not shared, "same", one=one, other=other, wording=shown("".join(shared[:1])), **calls)
+            yield None
+    for (kind, wording), calls in alike.items():
+        *others, last = calls
+        ends = {"ends": f"{', '.join(others)} and {last}", "calls": ", ".join(calls.values())}
+        yield Wrong(kind, {**ends, "wording": shown(wording)})
     well = [call for call in played_ends(facts) if call.end in ("ok", "ok_empty") and call.truth]
     printed = {call.wording for call in well if call.truth and call.truth.stdout}
     nothing = met.get("ok_empty", {}).keys() - printed
     for call in well:
         if call.truth and call.truth.stderr and not call.truth.stdout:
-            yield unless(call.wording not in nothing, "silent", call=call.name, one="ok", other="silent",
-                         wording=shown(call.wording))  # fmt: skip
+            told = {"call": call.name, "wording": shown(call.wording)}
+            yield unless(call.wording not in nothing, "silent", ends="silent", **told)
     success = met.get("ok", {}).keys() | nothing
     for call in facts:
         if call.planned.end == "any" and call.told is not None and any(one.faults for one in call.requests):
-            about = {"one": "ok", "other": "contradictory", "wording": shown(call.wording)}
-            yield unless(call.wording not in success, "believed", call=call.name, **about)
-
-
-def _hidden(met: Mapping[str, Mapping[str, str]]) -> str:
-    """Return what a client says of a program that did not run, and also of one that may have run.
-
-    Only of a client that has words for the former alone, other than the number of a status; others tell less.
-    """
-    groups = {end: {re.sub(r"\d+", "#", words): words for words in found} for end, found in met.items()}
-    elsewhere = {words for end, found in groups.items() if end not in ("not_run", "may_have_run") for words in found}
-    not_run, may_have_run = (groups[end].keys() - elsewhere for end in ("not_run", "may_have_run"))
-    shared = sorted(groups["not_run"][words] for words in not_run & may_have_run)
-    return next((words for words in shared if words in met["may_have_run"]), "") if not_run - may_have_run else ""
+            told = {"call": call.name, "wording": shown(call.wording)}
+            yield unless(call.wording not in success, "believed", ends="contradictory", **told)
 
 
 @check(
@@ -225,7 +232,7 @@ def _hidden(met: Mapping[str, Mapping[str, str]]) -> str:
 def wordings_accepted(facts: TrialFacts) -> Findings:
     """Every wording is in the accepted baseline."""
     if facts.accepted is not None:
-        for end, met in wordings(facts).items():
+        for end, met in wordings_to_read(facts).items():
             for wording, call in met.items():
                 known = wording in facts.accepted.get(end, ())
                 yield unless(known, "new", end=end, wording=shown(wording, 160), call=call)
@@ -275,7 +282,8 @@ def outcome_stated(facts: TrialFacts) -> Findings:
             if name not in call.told.fields:
                 yield Wrong("unstated", about)
             elif ours:
-                fits = _STATED_FAILURES if call.set_aside else _STATED.get(end, OUTCOMES)
+                coarse = end == "throttled" and all(one != "throttled" for _, one in told)
+                fits = _STATED_FAILURES if call.set_aside or coarse else _STATED.get(end, OUTCOMES)
                 yield unless(value in fits, "wrong", **about)
             elif passed_on:
                 yield unless(value in _OF_SERVER.get(end, (value,)), "wrong", **about)
@@ -385,6 +393,7 @@ def _kind(call: CallFacts) -> str | None:
     shared="{call}: the fields that it returned were changed later: {before} became {after}",
     attempts="{call}: {field} says {told}, but {sent:request} came",
     executions="{call}: {field} says {told}, but its program was run {sent:time}",
+    status="{call}: {field} says {told}, but the last answer had {sent}",
     time="{call}: {field} says {told:.3f} s, but on the wire it was {true:.3f} s",
     unseen="no result has fields beside its text, such as `attempts`, `total_s` or `permit_wait_s`",
 )
@@ -403,6 +412,9 @@ def metrics_true(facts: TrialFacts) -> Findings:
         if seen and isinstance(attempts, int) and not call.planned.ask.tests:
             sent = len(call.requests)
             yield unless(attempts == sent, "attempts", call=call.name, field="attempts", told=attempts, sent=sent)
+        status, last = fields.get("http_status"), call.requests[-1].status if call.requests else 0
+        if seen and isinstance(status, int) and last:
+            yield unless(status == last, "status", call=call.name, field="http_status", told=status, sent=last)
         possible, ran = fields.get("possible_executions"), sum(one.execution is not None for one in call.requests)
         if isinstance(possible, int) and possible < ran:
             about = {"call": call.name, "field": "possible_executions", "told": possible, "sent": ran}
@@ -427,11 +439,12 @@ def metrics_true(facts: TrialFacts) -> Findings:
     unearned="{call}: {failed} of 4 tests failed, and the score {score} is that of all passed; elsewhere it is {usual}",
     lost="{call}: {lost} of 4 tests were lost, and the score {score} is that of {lost} failed ones",
     all_lost="{call}: all tests were lost, and the score {score} is that of all passed",
+    unscored="{call}: no answer was lost, and there is no score",
     hidden="{call}: {lost} of 4 tests were lost, and nothing tells the result from that of all passed",
     miscounted="{call}: {lost} of 4 tests were lost, and {field} says {told}",
     unseen="no solution was scored; the scene `tests` plays some",
 )
-def lost_tests_not_failed(facts: TrialFacts) -> Findings:
+def score_follows_the_tests(facts: TrialFacts) -> Findings:
     """Scores follow the tests that pass; a lost test counts neither as failed nor as passed, and is told."""
     calls = [
         (call, call.told, call.lost, re.sub(r"\d", "+", call.planned.end.split()[1]))
@@ -452,8 +465,10 @@ def lost_tests_not_failed(facts: TrialFacts) -> Findings:
     for call, told, lost, solution in calls:
         score = _number(told.reward)
         about = {"call": call.name, "lost": lost, "score": score}
-        others = [one for one in alike[solution.count("+")] if one != best]
-        if not lost and score is not None and score == best and others:
+        others = [one for one in alike[solution.count("+")] if one not in (best, None)]
+        if not lost and score is None and others:
+            yield Wrong("unscored", about)
+        elif not lost and score is not None and score == best and others:
             yield Wrong("unearned", {**about, "failed": 4 - solution.count("+"), "usual": others[0]})
         elif lost and score is not None and score in alike[4 - lost]:
             yield Wrong("lost", about)

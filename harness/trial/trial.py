@@ -25,7 +25,7 @@ from sfusion.harness.trial.playing import far_from_greenwich
 from sfusion.harness.trial.record import Record
 from sfusion.harness.trial.scenes import make_plan
 from sfusion.harness.trial.shapes import Shape, shape_of
-from sfusion.harness.trial.told_checks import wordings
+from sfusion.harness.trial.told_checks import wordings_to_read
 from sfusion.harness.trial.virtual import play_virtually
 from sfusion.harness.trial.wall import CHILD_SCALE, WallStage
 from sfusion_tools.wording import counted
@@ -186,7 +186,7 @@ def judge_record(record: Record, accepted: Mapping[str, Collection[str]] | None 
 
 def wording_table(record: Record) -> dict[str, list[str]]:
     """Return the wordings per end, for a person to read once: no check can see that plain words lie."""
-    return {end: sorted(met) for end, met in sorted(wordings(TrialFacts(record)).items())}
+    return {end: sorted(met) for end, met in sorted(wordings_to_read(TrialFacts(record)).items())}
 
 
 def _unseen(one: Verdict) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sfusion.harness.lab.facts.sent import field_differences, header_differences
@@ -13,6 +14,10 @@ from sfusion.harness.trial.record import SentRequest
 
 _MOMENT = 0.05
 """Seconds for which a permit may lie idle, beside the tolerance of the stage."""
+_HAMMERING, _AT_ONCE = 2, 0.01
+"""How often a call may be refused and sent again with no pause of so many seconds."""
+_ROUNDED = 1.0
+"""Seconds by which a deadline may be missed: aiohttp ends timeouts of more than five on a whole one."""
 _OUTAGE = 3.0
 """Seconds after which calls must avoid a sandbox that is down."""
 
@@ -96,23 +101,23 @@ def _apart(found: Any, expected: Any) -> tuple[str, str]:
 def sent_once(facts: TrialFacts) -> Findings:
     """A call is sent again only after an attempt failed, and never after the call has ended."""
     for call in facts:
-        if call.planned.ask.tests or not call.requests:
-            continue
-        last = max(one.at for one in call.requests)
-        usable = call.answered
-        if any(_late(facts, call, one) for one in call.requests):
-            yield Wrong("late", {"call": call.name})
-        elif len(call.requests) > 1 and not any(_failed(call, number) for number in range(len(call.requests) - 1)):
-            yield Wrong("again", {"call": call.name, "times": len(call.requests)})
-        elif usable is not None and last > usable.at:
-            yield Wrong("after_result", {"call": call.name})
-        else:
-            yield None
+        scores = bool(call.planned.ask.tests)
+        for sent in call.attempts:
+            if scores and not sent[0].test:
+                continue  # it is not known for which of its tests
+            last, usable = sent[-1], None if scores else call.answered
+            if any(_late(facts, call, one) for one in sent):
+                yield Wrong("late", {"call": call.name})
+            elif len(sent) > 1 and not any(itertools.starmap(partial(_failed, call), itertools.pairwise(sent))):
+                yield Wrong("again", {"call": call.name, "times": len(sent)})
+            elif usable is not None and last.at > usable.at:
+                yield Wrong("after_result", {"call": call.name})
+            else:
+                yield None
 
 
-def _failed(call: CallFacts, number: int) -> bool:
+def _failed(call: CallFacts, request: SentRequest, following: SentRequest) -> bool:
     """Did an attempt fail, as far as the client can know: by a fault, a sandbox that was down, or one that was late?"""
-    request, following = call.requests[number : number + 2]
     late = call.on_wall and following.at - request.at >= call.due + FAIR
     return bool(request.faults) or request.status != 200 or late
 
@@ -155,14 +160,14 @@ def ends_in_time(facts: TrialFacts) -> Findings:
         played, scene = call.played, call.scene
         if played.ended_at is None:
             last = call.requests[-1] if call.requests else None
-            if last is not None and (last.ended or 0.0) + (last.retry_after or 0.0) > scene.ended:
+            if last is not None and last.retry_after and (last.ended or 0.0) + last.retry_after > scene.ended:
                 continue  # it waits as long as it was asked to
             why = "" if call.requests else ", and had sent nothing"
             yield Wrong("never", {"call": call.name, "after": scene.scene.horizon - call.planned.at, "why": why})
             continue
         deadline = scene.settings.deadline if "deadline" in facts.takes else None
         took = played.ended_at - played.asked_at
-        late = facts.tolerance * (1 + len(call.requests))
+        late = facts.tolerance * (1 + len(call.requests)) + _ROUNDED
         in_time = deadline is None or took <= deadline * 1.001 + late
         yield unless(in_time, "deadline", call=call.name, took=took, deadline=deadline)
     for name, whole in facts.record.scenes.items():
@@ -173,11 +178,18 @@ def ends_in_time(facts: TrialFacts) -> Findings:
 @check(
     early="{call}: came back {early:.2f} s too early after a {status} with Retry-After {asked:g}",
     date="{call}: came back {early:.2f} s too early after a {status} with a date {asked:.2f} s ahead as Retry-After",
+    hammered="{call}: refused {times:time} without Retry-After, and sent again at once each time",
     unseen="no call was sent again after a 429 or 503 with Retry-After, as of a client with one attempt",
 )
 def retry_after_respected(facts: TrialFacts) -> Findings:
-    """After a 429 or 503 with Retry-After, in seconds or as a date, the client waits that long."""
+    """After a 429 or 503 the client waits as long as Retry-After asks, in seconds or as a date; else it pauses."""
     for call in facts:
+        refused = [
+            one for one in call.requests if one.status in (429, 503) and one.retry_after is None and not one.dated
+        ]
+        gaps = [after.at - one.at for one, after in itertools.pairwise(refused)]
+        if len(gaps) >= _HAMMERING and not facts.on_wall and not call.planned.ask.tests:
+            yield unless(max(gaps) > _AT_ONCE, "hammered", call=call.name, times=len(refused))
         for one, following in itertools.chain.from_iterable(map(itertools.pairwise, call.attempts)):
             if one.retry_after is not None and one.ended is not None and not _late(facts, call, following):
                 early = one.ended + one.retry_after - following.at
@@ -283,22 +295,21 @@ def sent_in_order(facts: TrialFacts) -> Findings:
 @check(
     "kind",
     needs=("urls", "concurrent"),
-    unused="sandbox {number} of 2 received no request while both were up",
+    unused="sandbox {number} of 2 never received a request",
     outage="{call}: failed while one of two sandboxes was down, {after:.0f} s after it went",
     not_recovered="sandbox 1 received no request after it had come back, for {seconds:.0f} s",
     unseen="the scene `sandboxes` was not played",
 )
 def sandboxes_used(facts: TrialFacts) -> Findings:
-    """All sandboxes are used. A sandbox that is down soon fails no more calls, and is used again when it is back."""
+    """All sandboxes are used, if only while another is down, which soon fails no more calls and is used again later."""
     calls = facts.of("sandboxes")
     if not calls:
         return
     scene = facts.record.scenes["sandboxes"]
     crash, restart = (scene.began + event.at for event in scene.scene.events)
     requests = [one for call in calls for one in call.requests]
-    both_up = [one for one in requests if not crash <= one.at < restart]
     for number in range(2):
-        yield unless(any(one.sandbox == number for one in both_up), "unused", number=number + 1)
+        yield unless(any(one.sandbox == number for one in requests), "unused", number=number + 1)
     if any(one.sandbox == 0 and one.at < crash for one in requests):
         back = any(one.sandbox == 0 and one.at >= restart for one in requests)
         yield unless(back, "not_recovered", seconds=scene.ended - restart)

@@ -93,7 +93,7 @@ class AnswersInChinese(_Translated):
 
 @right("terse")
 class AnswersTersely(_Translated):
-    """Strips what a program printed, and shows its warnings only if it failed."""
+    """Strips the end of what a program printed, and shows its warnings only if it failed."""
 
     cut_words = "…+{}"
     words = {  # noqa: RUF012 - not changed
@@ -105,7 +105,7 @@ class AnswersTersely(_Translated):
     def text(self, result: PeerResult) -> str:
         shown = PeerResult(result.outcome, result.message, result.stdout, "" if result.code == 0 else result.stderr,
                            result.code)  # fmt: skip
-        return super().text(shown).strip()
+        return super().text(shown).rstrip()
 
 
 @right("head cut")

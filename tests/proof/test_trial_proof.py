@@ -54,7 +54,7 @@ def test_the_planted_mistakes_are_caught_and_every_check_can_fail() -> None:
     assert {name for name, row in rows.items() if not row.caught_by} == {"a timeout is told as 'No error'"}
     assert rows["a timeout is told as 'No error'"].snapshot
     broken = {check for row in rows.values() for check in row.caught_by} | {"wordings_accepted"}
-    broken |= {"lost_tests_not_failed"}  # of reward functions: tests/harness/trial
+    broken |= {"score_follows_the_tests"}  # of reward functions: tests/harness/trial
     named = {name.removeprefix("step "): name for name in (one.name for one in cases(("drawn",)))}
     for check, (name, scene) in BY_CHECK.items():
         kind: Kind = "named" if name in MISTAKES else "drawn"

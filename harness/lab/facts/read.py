@@ -214,9 +214,11 @@ def _read(text: str, truth: ProgramTruth, optional: Collection[str]) -> TextRead
     wording = _outside(text, spans)
     cut, kept = set[str](), 0
     for name, one in found.items():
+        stream = getattr(truth, name)
+        if indent := _indent_lost(stream, one, text):
+            wrong.append(Misread("changed", name, {"missing": len(indent), "lost": indent}))
         if not one.missing:
             continue
-        stream = getattr(truth, name)
         if not one.spans:
             if name not in optional:
                 wrong.append(Misread("missing", name, {"tokens": tokens_in(stream)}))
@@ -231,6 +233,15 @@ def _read(text: str, truth: ProgramTruth, optional: Collection[str]) -> TextRead
             wrong.append(Misread("stderr_first"))
     shown = frozenset(name for name, one in found.items() if one.spans)
     return TextReading(tuple(wrong), wording, frozenset(cut), shown, kept)
+
+
+def _indent_lost(stream: str, found: _Found, text: str) -> str:
+    """Return the blanks before the first word of a stream if they are not in the text though that word is."""
+    core = stream.lstrip()
+    indent = stream[: len(stream) - len(core)].rpartition("\n")[2]
+    begin = found.spans[0][0] if found.spans else -1
+    shown = begin >= 0 and text.startswith(core[:4], begin)
+    return indent if shown and not text.endswith(indent, 0, begin) else ""
 
 
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")

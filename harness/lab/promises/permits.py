@@ -346,31 +346,40 @@ class GrantsInOrder(Promise):
 
 
 class RequestsPaced(Promise):
-    """No more permits are granted per second than `requests_per_second` and `requests_burst` of the tool allow."""
+    """No more requests are sent per second than `requests_per_second` and `requests_burst` of the tool allow. Judged by
+    the permits of our limiter, for other tools by the requests at the sandbox, of which one may be early."""
 
     needs = "ending"
-    of_permits = True
     sentences: ClassVar = {
         "too_fast": "at {at:g} s a permit was granted {early:.3g} s before {rate:g} per second allow it (burst: "
         "{burst:g})",
+        "sent_too_fast": "at {at:g} s a request arrived {early:.3g} s before {rate:g} per second allow it (burst: "
+        "{burst:g}, and one)",
         "no_pace": "the tool has no `requests_per_second`, or its limiter died, which forgets the pace",
-        "held": "{judged:grant}, none too early",
+        "not_clear": "requests were held up on their way, so their pace is not seen",
+        "held": "{judged:request}, none too early",
     }
 
     def judge(self, story: Story) -> Verdict:
         pace = story.began.get("pace")
-        if pace is None or story.of_world("limiter_died") or not story.limiter:
-            return self.unknown("no_pace")
-        (rate, burst), wrong = pace, []
-        tokens, last = burst, 0.0
-        granted = [one for one in story.limiter if one["event"] in ("granted", "handed_on")]
-        for event in granted:
-            tokens, last = min(burst, tokens + (event["at"] - last) * rate), event["at"]
+        if pace is None or story.of_world("limiter_died"):
+            return self.not_shown(story, "no_pace")
+        (rate, burst), wrong, early = pace, list[Verdict](), 0
+        kind, sent = "too_fast", [one for one in story.limiter if one["event"] in ("granted", "handed_on")]
+        if story.foreign:
+            kind, sent, early = "sent_too_fast", [one for one in story.server if one["event"] == "arrived"], 1
+            late = any(one.get("phase") == "connect" for one in story.server)
+            if late or story.is_disturbed or story.journal.header.get("world") != "sim":
+                return self.not_applicable("not_clear")
+        most = burst + early
+        tokens, last = most, 0.0
+        for event in sent:
+            tokens, last = min(most, tokens + (event["at"] - last) * rate), event["at"]
             if tokens < 1 - _ROUNDED * rate:
                 facts = {"at": event["at"], "early": (1 - tokens) / rate, "rate": rate, "burst": burst}
-                wrong.append(self.broken("too_fast", [event], **facts))
+                wrong.append(self.broken(kind, [event], **facts))
             tokens -= 1
-        return self.concluded(wrong, len(granted)) if granted else self.unknown("no_pace")
+        return self.concluded(wrong, len(sent)) if sent else self.unknown("no_pace")
 
 
 _ROUNDED = 1e-5

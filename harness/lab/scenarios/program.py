@@ -167,7 +167,7 @@ _HUNTED: dict[str, tuple[Data, ...]] = {
         {"sandbox_error": "no space left on device"},
         {"repeated": True, "prints": "4\n"},
         {"prints": "déjà vu 🚀 {canary}\n"},
-        {"prints": "\x1b[31m{canary}\x1b[0m\n", "errors": "\x1b[1mred\x1b[0m\n"},
+        {"prints": "\x1b[31m{canary}\x1b[0m\n", "errors": "\x1b[0;31m\x1b[1m" * 400 + "red\x1b[0m\n"},
         {"prints": "[DecodeError] 'utf-8' codec can't decode byte 0xff\n"},
     ),
     "long_programs": (

@@ -30,6 +30,7 @@ from sfusion_tools.rollout import (
     format_parser,
 )
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+from sfusion_tools.sandbox.tool import CODE_INTERPRETER
 
 _MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
 _NAMED = re.compile(r"\[(r[0-9]+)\]")
@@ -201,8 +202,9 @@ class Rollouts:
 
     def request(self, name: str) -> AsyncRolloutRequest:
         """Return a trajectory that has not begun."""
+        schema = getattr(self.tool, "tool_schema", None) or CODE_INTERPRETER
         return AsyncRolloutRequest(
-            request_id=name, tool_schemas=[self.tool.tool_schema], limits=self.limits, **self.model.request(name)
+            request_id=name, tool_schemas=[schema], limits=self.limits, **self.model.request(name)
         )
 
     async def run(self, request: AsyncRolloutRequest) -> None:

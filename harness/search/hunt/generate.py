@@ -7,6 +7,7 @@ goes across the parts of a scenario.
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +41,8 @@ def generate(draw: random.Random, keys: frozenset[str] | None = None) -> Data:
     while True:
         data = _generate(draw, keys)
         if valid(data):
-            return copy.deepcopy(data)  # what was drawn belongs to the declarations, and a mutation changes it
+            # What was drawn belongs to the declarations, and a mutation changes it; a corpus gives it back like this.
+            return json.loads(json.dumps(data))  # type: ignore[no-any-return]
 
 
 def _generate(draw: random.Random, keys: frozenset[str] | None) -> Data:
@@ -70,6 +72,8 @@ def named(data: Mapping[str, Any], **more: Any) -> Scenario:
 
 _TRIES = 20
 _LOADS = ("load", "rollouts")
+_WHOLE = ("program", "programs")
+"""What a change takes or leaves as a whole: the fields of a program go together."""
 
 
 def mutate(data: Data, draw: random.Random, keys: frozenset[str] | None = None) -> Data:
@@ -107,7 +111,7 @@ def _take_a_key(data: Data, other: Data, draw: random.Random) -> None:
         below, new = mine.get(name), theirs[name]
         if below and new and isinstance(below, list) and isinstance(new, list) and isinstance(below[0], dict):
             below, new = draw.choice(below), draw.choice(new)
-        if not isinstance(below, dict) or not isinstance(new, dict):
+        if name in _WHOLE or not isinstance(below, dict) or not isinstance(new, dict):
             mine[name] = theirs[name]
             return
         mine, theirs = below, new
@@ -130,7 +134,7 @@ def _drop(data: Data, _: Data, draw: random.Random) -> None:
     def walk(part: Any) -> None:
         for key, value in part.items() if isinstance(part, dict) else enumerate(part):
             places.append((part, key))
-            if isinstance(value, dict | list):
+            if isinstance(value, dict | list) and key not in _WHOLE:
                 walk(value)
 
     walk(data)

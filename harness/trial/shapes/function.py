@@ -26,6 +26,7 @@ from sfusion.harness.trial.shapes.parameters import (
     request_takes,
     seen_in,
     settings_values,
+    takes_several,
 )
 from sfusion.harness.trial.shapes.results import raised, told_of
 from sfusion_tools.errors import near
@@ -109,9 +110,12 @@ class FunctionClient:
         self.takes = self._takes(roles)
         self._settings: Settings
         self._object: Any = None
+        self._lent: list[tuple[Any, Any]] = []
+        """What the object was made with, as it was and as it is."""
 
     def _takes(self, roles: Mapping[str, inspect.Parameter]) -> frozenset[str]:
         takes = {role for role in (*WIRE, *_CONFIGURED) if role in roles} | {"concurrent"}
+        takes |= {"urls"} if takes_several(roles.get("url")) else set()
         if "request" in roles:
             takes |= request_takes(roles["request"])
         if "timeout" in takes:
@@ -136,6 +140,7 @@ class FunctionClient:
         self._surroundings.set(settings.urls[0] + self.route)
         if self._class is not None:
             args, kwargs = self._made_with.bind(settings_values(settings, self._made_with, self.route))
+            self._lent = _modifiable(args, kwargs)
             try:
                 self._object = self._class(*args, **kwargs)
             except Exception as error:
@@ -150,8 +155,7 @@ class FunctionClient:
         args, kwargs = self.parameters.bind(
             call_values(ask, self._settings, self.parameters, self.route, self._made_with, other_form=self.other_form)
         )
-        modifiable = [one for one in (*args, *kwargs.values()) if isinstance(one, dict | list)]
-        given = copy.deepcopy(modifiable)
+        lent = [*self._lent, *_modifiable(args, kwargs)]
         try:
             if self.is_async:
                 result = function(*args, **kwargs)
@@ -162,8 +166,7 @@ class FunctionClient:
             told = told_of(result)
         except Exception as error:
             told = raised(error)
-        pairs = zip(given, modifiable, strict=True)
-        changed = [f"{before!r:.200} became {one!r:.200}" for before, one in pairs if before != one]
+        changed = [f"{before!r:.200} became {one!r:.200}" for before, one in lent if before != one]
         return replace(told, altered=changed[0]) if changed else told
 
     async def end(self) -> None:
@@ -181,6 +184,11 @@ class FunctionClient:
 
     def inside(self) -> Any:
         return None
+
+
+def _modifiable(args: list[Any], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Return the arguments that can be changed, each with a copy before it."""
+    return [(copy.deepcopy(one), one) for one in (*args, *kwargs.values()) if isinstance(one, dict | list)]
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:

@@ -12,13 +12,14 @@ from typing import Any
 from sfusion.harness.errors import BadOption
 from sfusion.harness.trial.client import Settings, TrialAsk
 
+_SEVERAL = ("urls", "endpoints", "base_urls", "sandbox_urls", "servers", "hosts")
 NAMES: dict[str, tuple[str, ...]] = {
     "code": ("code", "program", "source", "source_code", "script", "snippet", "code_str", "code_string", "python_code"),
     "solution": ("solution", "solution_str", "completion", "response", "answer", "generation"),
     "tests": ("tests", "test_cases", "testcases", "in_outs", "ground_truth"),
     "url": (
         *("url", "endpoint", "base_url", "api_url", "sandbox_url", "sandbox_fusion_url", "sandbox_endpoint", "address"),
-        *("server", "server_url", "host", "urls", "endpoints"),
+        *("server", "server_url", "host", *_SEVERAL),
     ),
     "language": ("language", "lang"),
     "stdin": ("stdin", "std_in", "stdin_data", "input", "input_data"),
@@ -72,8 +73,13 @@ class Parameters:
                 roles[role] = one
             elif one.default is one.empty:
                 strange.append(one.name)
+        if not roles and not strange and not isinstance(function, type) and _signature(function).parameters:
+            raise BadOption(
+                f"{where}: its parameters cannot be seen: it takes {_signature(function)}. "
+                "Name them, or decorate it with functools.wraps, or judge a function of yours that calls it"
+            )
         if strange:
-            known = ", ".join(names[0] for role, names in NAMES.items() if role != "ignored")
+            known = ", ".join([*(names[0] for role, names in NAMES.items() if role != "ignored"), _SEVERAL[0]])
             them = " and ".join(f"`{name}`" for name in strange)
             raise BadOption(
                 f"{where}: it is not known what to pass for {them}. Parameters are known by name "
@@ -121,10 +127,14 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return found
 
 
+def takes_several(url: inspect.Parameter | None) -> bool:
+    """Say whether a parameter gets a list of addresses."""
+    return url is not None and url.name.lower().strip("_") in _SEVERAL
+
+
 def settings_values(settings: Settings, parameters: Parameters, route: str) -> dict[str, Any]:
     """Return what parameters get from the settings; ``route`` is what is added to addresses."""
-    one = parameters.roles.get("url")
-    several = one is not None and one.name.lower().strip("_") in ("urls", "endpoints")
+    several = takes_several(parameters.roles.get("url"))
     return {
         "url": [base + route for base in settings.urls] if several else settings.urls[0] + route,
         "timeout": settings.default_timeout,

@@ -106,12 +106,6 @@ WORDS = {
         "programs",
         ("exit_code_told", "none"),
     ),
-    "a lost connection as one that was never made": (
-        "sandbox: it hung up, the program may have run",
-        "sandbox: not there, the program did not run",
-        "failures or down",
-        ("ends_told_apart", "same"),
-    ),
     "success that the exit code denies": (
         DENIED,
         '    elif data["status"] != "Success":',

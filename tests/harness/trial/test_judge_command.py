@@ -92,9 +92,10 @@ def test_reports_and_baseline(tmp_path: Path) -> None:
     }
     assert "  broken    ends_told_apart" in first.stdout
     assert "Played in virtual time" in first.stdout
-    assert "ok and program_error have the same wording" in (tmp_path / "t.html").read_text(encoding="utf-8")
-    assert '<failure message="broken: ok and program_error' in (tmp_path / "t.xml").read_text(encoding="utf-8")
-    assert "`ends_told_apart same ok program_error` broken" in (tmp_path / "t.md").read_text(encoding="utf-8")
+    ends = "ok, program_error, timeout, sandbox_failed and ok_empty"
+    assert f"{ends} have the same wording" in (tmp_path / "t.html").read_text(encoding="utf-8")
+    assert f'<failure message="broken: {ends} have' in (tmp_path / "t.xml").read_text(encoding="utf-8")
+    assert f"`ends_told_apart same {ends}` broken" in (tmp_path / "t.md").read_text(encoding="utf-8")
 
     assert judge(tmp_path, "curt:run", "--baseline", "b.json", "--update").returncode == 0
     again = judge(tmp_path, "curt:run", "--baseline", "b.json", "--seed", "1")
@@ -111,8 +112,8 @@ def test_a_reward_function_that_scores_lost_tests_as_failed_is_broken() -> None:
         return {one.promise: one.state for one in judge_target(f"{CLIENTS / 'shapes.py'}:{name}").verdicts}
 
     wrong, right = states("compute_score"), states("raises_what_is_lost")
-    assert {name for name, state in wrong.items() if state == "broken"} == {"lost_tests_not_failed"}
-    assert (right["lost_tests_not_failed"], "broken" in right.values()) == ("held", False)
+    assert {name for name, state in wrong.items() if state == "broken"} == {"score_follows_the_tests"}
+    assert (right["score_follows_the_tests"], "broken" in right.values()) == ("held", False)
     careless = states("strips_its_tests")
     assert {name for name, state in careless.items() if state == "broken"} >= {"arguments_unchanged", "sent_as_asked"}
 

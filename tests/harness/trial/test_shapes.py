@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from sfusion.harness.errors import BadOption, MissingWorld
-from sfusion.harness.trial.client import Told, TrialAsk
+from sfusion.harness.trial.client import Settings, Told, TrialAsk
 from sfusion.harness.trial.shapes import Adapter, shape_of, told_of
+from sfusion.harness.trial.shapes.function import FunctionClient, Surroundings
 from tests.cases import every
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -34,6 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     SHAPES + "timeout_of_its_own": ({}, "a function, synchronous, called in threads", ANSWER, ""),
     SHAPES + "asynchronous": ({}, "a function, asynchronous", FUNCTION + "cancel language stdin", ""),
     SHAPES + "Runner": ({}, "a class, synchronous, called in threads", ANSWER + "language memory", ""),
+    SHAPES + "Pool": ({}, "a class, synchronous, called in threads", ANSWER + "urls", ""),
     SHAPES + "compute_score": (
         {}, "a reward function, synchronous, called in threads", "concurrent memory raises reward tests", "/run_code",
     ),
@@ -55,6 +58,7 @@ def test_every_shape_is_recognised(case: tuple[str, tuple[dict[str, Any], str, s
 
 REFUSED = {
     SHAPES + "unknown_parameter": "it is not known what to pass for `flavour`",
+    SHAPES + "hidden_parameters": "its parameters cannot be seen: it takes (*args, **kwargs)",
     SHAPES + "sends_nothing": "a first call sent nothing to the address that it was given. It returned 'done'",
     SHAPES + "HalfATool": "looks like a tool of verl's, but has no calc_reward(), release()",
     SHAPES + "NotAClient": "give a function, or one of run, run_code, execute, __call__ as a method",
@@ -105,6 +109,23 @@ def test_a_users_adapter_is_taken_as_it_is() -> None:
     shape = shape_of(Mine)
     assert shape.takes == {"code", "text", "language"}
     assert isinstance(shape.make(), Mine)
+
+
+def test_an_object_that_changes_what_it_was_made_with_is_told() -> None:
+    class Runner:
+        def __init__(self, url: str, headers: dict[str, str]) -> None:
+            headers.setdefault("Accept", "application/json")
+
+        async def run(self, code: str) -> str:
+            return ""
+
+    async def told() -> Told:
+        client = FunctionClient(Runner, "Runner", Surroundings((), None))
+        await client.begin(Settings(("http://sandbox.invalid",), {"Authorization": "Bearer one"}))
+        return await client.call(TrialAsk("one"))
+
+    changed = "{'Authorization': 'Bearer one'} became {'Authorization': 'Bearer one', 'Accept': 'application/json'}"
+    assert asyncio.run(told()).altered == changed
 
 
 def test_a_structured_result_is_text_and_fields() -> None:

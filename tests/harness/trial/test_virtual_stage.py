@@ -82,7 +82,7 @@ def test_a_client_of_a_few_lines_is_judged_by_what_it_takes() -> None:
     # It says nothing of timeouts, so those look like programs that end well.
     assert ("ends_told_apart", "same") in broken(verdicts)
     states = {one.promise: one.state for one in verdicts}
-    assert states["limit_kept"] == states["lost_tests_not_failed"] == "unknown"
+    assert states["limit_kept"] == states["score_follows_the_tests"] == "unknown"
     assert states["sent_as_asked"] == states["read_as_happened"] == "held"
     sentences = {one.promise: one.sentence for one in verdicts}
     assert sentences["limit_kept"].startswith("only for a client that can be configured with a limit")
@@ -286,6 +286,17 @@ class ScoresAnything(Scores):
         return Told() if None in passed else Told(reward=1.0)
 
 
+class TooSlowIsLost(Scores):
+    async def send(self, code: str, stdin: str | None = None) -> dict[str, Any]:
+        result = await super().send(code, stdin)
+        return {} if result["return_code"] is None else result
+
+
+class RunsAgainWhatFailed(Scores):
+    async def passes(self, code: str, given: str, wanted: str) -> bool | None:
+        return await super().passes(code, given, wanted) or await super().passes(code, given, wanted)
+
+
 class Upside(Scores):
     def score(self, passed: list[bool | None]) -> Told:
         return Told() if None in passed else Told(reward=passed.count(False) / 4)
@@ -302,7 +313,7 @@ class ComesBackAtOnce(Scores):
         return await super().passes(code, given, wanted) if first is None else first
 
 
-LOST = "lost_tests_not_failed"
+LOST = "score_follows_the_tests"
 
 
 @pytest.mark.parametrize(
@@ -323,6 +334,8 @@ LOST = "lost_tests_not_failed"
         (FoundInTheOutput, {(LOST, "unearned")}),
         (LooksAtTheFirstTest, {(LOST, "unearned")}),
         (ScoresAnything, {(LOST, "flat")}),
+        (TooSlowIsLost, {(LOST, "unscored")}),
+        (RunsAgainWhatFailed, {("sent_once", "again"), ("retry_after_respected", "early")}),
         (Upside, {(LOST, "falls")}),
         (InputStripped, {("sent_as_asked", "field"), (LOST, "flat")}),
         (ComesBackAtOnce, {("retry_after_respected", "early")}),
@@ -385,6 +398,11 @@ class KeepsPermitsOfLostConnections(PermitsOfTheSandbox):
             await self.shared().gate.acquire()
 
 
+class RetriesAtOnce(GoodTool):
+    def pause(self, request: PeerRequest, number: int, result: PeerResult) -> float:
+        return result.retry_after
+
+
 class DeadlinePerAttempt(GoodTool):
     async def run(self, request: PeerRequest) -> PeerResult:
         for number in itertools.count(1):
@@ -398,6 +416,11 @@ class DeadlinePerAttempt(GoodTool):
 class FirstSandboxFirst(GoodTool):
     def choose(self, shared: Shared, failed: Counter[str]) -> str:
         return min(self.urls, key=lambda url: failed[url])
+
+
+class FirstSandboxOnly(GoodTool):
+    def choose(self, shared: Shared, failed: Counter[str]) -> str:
+        return self.urls[0]
 
 
 class LastOfAnyTrajectory(GoodTool):
@@ -416,6 +439,16 @@ class RewardOfWhatRanBefore(GoodTool):
         answer = await super().execute(instance_id, parameters, **kwargs)
         result = self.last[instance_id]
         if before is not None and result is not None and result.outcome == "sandbox_error":
+            self.last[instance_id] = before
+        return answer
+
+
+class RewardOfWhatWasRightBefore(GoodTool):
+    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        before = self.last.get(instance_id)
+        answer = await super().execute(instance_id, parameters, **kwargs)
+        result = self.last[instance_id]
+        if before is not None and result is not None and result.outcome == "program_error":
             self.last[instance_id] = before
         return answer
 
@@ -442,10 +475,13 @@ class ReleasedComesBack(GoodTool):
         (PausesWithAPermitAsAsked, "backing_off", {("limit_used", "idle")}),
         (ReleasesTwice, "backing_off", {("limit_kept", "over")}),
         (KeepsPermitsOfLostConnections, "backing_off", {("ends_in_time", "never")}),
+        (RetriesAtOnce, "failures", {("retry_after_respected", "hammered")}),
         (DeadlinePerAttempt, "patience", {("ends_in_time", "deadline")}),
-        (FirstSandboxFirst, "sandboxes", {("sandboxes_used", "unused")}),
+        (FirstSandboxFirst, "sandboxes", set()),  # the other is there for an outage
+        (FirstSandboxOnly, "sandboxes", {("sandboxes_used", "unused")}),
         (LastOfAnyTrajectory, "instances", {("reward_follows_the_end", "varies")}),
         (RewardOfWhatRanBefore, "instances", {("reward_follows_the_end", "scored")}),
+        (RewardOfWhatWasRightBefore, "instances", {("reward_follows_the_end", "unearned")}),
         (TruthWithinTheOutput, "instances", {("reward_follows_the_end", "varies")}),
         (ReleasedComesBack, "instances", {("nothing_left", "instances")}),
     ],

@@ -69,6 +69,10 @@ def test_sleeping_clients_are_shortened_too_and_see_the_time_pass() -> None:
     assert second.at - first.ended >= 6.0
 
 
+def never_ended(record: Record) -> list[str]:
+    return [one.sentence for one in judge_record(record) if one.state == "broken" and one.promise == "ends_in_time"]
+
+
 def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -76,6 +80,7 @@ def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
     record, played = play(post, ask("stuck"), faults=({"name": "hang", "call": "stuck", "what": "hang"},))
     assert [(call.ended_at, call.told) for call in played.calls] == [(None, None)]
     assert (played.scene.horizon, record.left_out) == (5.0, {})
+    assert never_ended(record) == ["stuck: had not ended after 5 s"]
     lock = threading.Lock()  # the call that finds out its shape keeps it
 
     def leaking(base_url: str, code: str) -> Any:
@@ -84,8 +89,7 @@ def test_a_hanging_attempt_never_ends_and_a_retrying_client_is_only_left_behind(
 
     record, played = play(leaking, ask("waits"))
     assert [call.ended_at for call in played.calls] == [None]
-    broken = [one.sentence for one in judge_record(record) if one.state == "broken" and one.promise == "ends_in_time"]
-    assert broken == ["waits: had not ended after 5 s, and had sent nothing"]
+    assert never_ended(record) == ["waits: had not ended after 5 s, and had sent nothing"]
     later = {"name": "busy", "what": {"status": 503, "retry_after": 100.0}}
     record, played = play(patient, ask("waits"), faults=(later,))
     assert (played.calls, played.requests) == ([], [])

@@ -142,7 +142,7 @@ class OneAtATime(GoodTool):
         super().__init__({**config, "rate_limit": 1}, tool_schema)
 
 
-@mistake("throughput_at_least", "paced-requests")
+@mistake("requests_paced", "paced-requests", also=("throughput_at_least",))
 class IgnoresThePace(GoodTool):
     """Requests per second are not limited, only requests in flight."""
 

@@ -24,7 +24,7 @@ def kinds(text: str, truth: ProgramTruth = TRUTH, **options: Any) -> list[str]:
 
 RIGHT = {
     "plain": f"{OUT}{ERR}",
-    "stripped": f"{OUT.strip()}\n{ERR}\n[exit 3]",
+    "end stripped": f"{OUT.rstrip()}\n{ERR}\n[exit 3]",
     "tagged": f"<stdout>{OUT}</stdout><stderr>{ERR}</stderr>",
     "escaped": f"<out>{html.escape(OUT)}</out><err>{ERR}</err>",
     "json": json.dumps({"stdout": OUT, "stderr": ERR, "exit_code": 3}),
@@ -43,6 +43,7 @@ def test_right_texts_are_not_accused() -> None:
 WRONG = {
     "no stderr": (OUT, ["missing"]),
     "nothing": ("", ["missing", "missing"]),
+    "stripped": (f"{OUT.strip()}\n{ERR}\n[exit 3]", ["changed"]),
     "last character": (f"{OUT.rstrip()[:-1]}\n{ERR}", ["changed"]),
     "last of stderr": (f"{OUT}{ERR[:-1]}", ["changed"]),
     "a line less": (f"{OUT.replace(chr(10) * 2, chr(10))}{ERR}", ["changed"]),

@@ -27,6 +27,7 @@ from sfusion.harness.search.hunt.generate import FEATURES, generate, mutate, val
 from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
 from sfusion.harness.search.shrink import Failure
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
+from tests.proof.changes import CHANGES
 from tests.proof.hunted import OWN, RIGHT, Prey, hunt_mistake
 from tests.proof.mistakes import MISTAKES
 from tests.reference_tool import GoodTool, tool_config
@@ -223,6 +224,12 @@ def test_rollouts_longer_than_the_context_of_the_model_need_not_be_answered() ->
     assert not play_case(HuntCase(0, {"rollouts": {"count": 1, "turns": turns}})).findings
 
 
+def test_a_tool_of_another_class_needs_no_schema_for_rollouts() -> None:
+    turns = [{"say": "Compute.", "programs": [{"prints": "4\n"}]}, {"say": "It is 4."}]
+    tools = [{key: value for key, value in tool_config(GoodTool)[0].items() if key != "tool_schema"}]
+    assert not play_case(HuntCase(0, {"rollouts": {"count": 1, "turns": turns}}), tools).findings
+
+
 def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(*_: object) -> Verdict:
         raise ZeroDivisionError("no calls")
@@ -274,6 +281,13 @@ PASSED: dict[str, dict[str, Any]] = {
         },
         "load": {"calls": 96, "concurrency": 16, "program": {"prints": "{call}\n"}},
     },
+    "an answer that drips": {
+        "sandbox": {"faults": [{"name": "one", "times": 1, "what": {"drip": {"bytes": 1, "every": 1.019}}}]},
+        "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
+    },
+    "colours": {
+        "load": {"calls": 2, "program": {"prints": "{call}\n", "errors": "\x1b[0;31m\x1b[1m" * 400 + "oh\n"}},
+    },
 }  # fmt: skip
 """Hunted cases that a right tool passes."""
 
@@ -294,6 +308,9 @@ def test_calls_of_the_right_tool_do_not_give_up_in_one_moment() -> None:
     ("case", "mistake", "promise"),
     [
         ("a sandbox that recovers beside one that does not", "first-sandbox-only", "outcomes"),
+        ("a gateway that a paced tool never exceeds", "ignores-the-pace", "requests_paced"),
+        ("an answer that drips", "timeout-per-read", "deadline_honoured"),
+        ("colours", "keeps-escape-codes", "output_bounded"),
     ],
 )
 def test_a_mistake_shows(case: str, mistake: str, promise: str) -> None:
@@ -341,6 +358,14 @@ def test_requests_that_a_sandbox_keeps_in_its_queue_are_not_held_against_tools_t
     case = HuntCase(0, {**CALM, "sandbox": {"model": {"kind": "queue", "workers": 1}}})
     states = [play_case(case, tools).states["in_flight_within_limit"] for tools in (None, tool_config(GoodTool))]
     assert "broken" not in states
+
+
+def test_a_pause_of_our_own_tool_that_is_too_long_is_a_stall() -> None:
+    refused = {"name": "gentle", "first_attempts": 1, "what": {"status": 503}}
+    case = HuntCase(0, {**CALM, "sandbox": {"faults": [refused]}})
+    assert not play_case(case).findings
+    with CHANGES["sleeps-before-retrying"].applied():
+        assert [one.promise for one in play_case(case).findings] == ["no_stall"]
 
 
 def test_what_a_right_tool_breaks_too_is_no_sign_of_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,12 +436,16 @@ def test_what_was_queued_at_a_slow_sandbox_before_that_was_known_may_take_its_ti
     assert not play_case(HuntCase(0, data)).findings
 
 
-def test_arguments_that_a_change_has_mended_are_no_case_of_unusable_ones() -> None:
-    def case(**arguments: Any) -> dict[str, Any]:
-        return {"load": {"calls": 1, "program": {"arguments": {"code": "print(1)", **arguments}}}}
-
-    assert valid(case(timeout=-1))
-    assert not valid(case())
+def test_a_change_takes_programs_as_they_are() -> None:
+    """Without its compiler a program does not fail, and a word that it prints twice would look like a mistake."""
+    failing = {"language": "go", "compile_exit": 127, "compile_errors": "/bin/bash: go: command not found\n"}
+    coloured = {"prints": "4\n", "errors": "\x1b[31mred\x1b[0m\n"}
+    load = {"calls": 3, "program": [failing, coloured]}
+    rollouts = {"count": 1, "turns": [{"say": "Compute.", "programs": [failing, coloured]}, {"say": "It is 4."}]}
+    for seed in range(200):
+        changed = mutate({"load": load} if seed % 2 else {"rollouts": rollouts}, random.Random(seed))
+        text = json.dumps(changed, ensure_ascii=False)
+        assert text.count('"compile_exit": 127') == text.count("command not found")
 
 
 def test_a_worker_may_be_stopped_twice_at_a_time() -> None:

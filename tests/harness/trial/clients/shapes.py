@@ -88,6 +88,20 @@ def unknown_parameter(code, flavour):
     """Nobody knows what to pass for ``flavour``."""
 
 
+def hidden_parameters(*args, **kwargs):
+    """As behind a decorator."""
+
+
+class Pool:
+    """Has a list of addresses."""
+
+    def __init__(self, base_urls):
+        self.base_urls = base_urls
+
+    def run(self, code):
+        return requests.post(f"{self.base_urls[0]}/run_code", json={"code": code, "language": "python"}).text
+
+
 def sends_nothing(code):
     return "done"
 
