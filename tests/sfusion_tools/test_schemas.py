@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from faker import Faker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError, create_model
@@ -21,7 +20,9 @@ from sfusion_tools.schemas import (
     OpenAIFunctionToolSchema,
     ToolResponse,
 )
+from tests.lazy import Lazy
 
+faker: Any = Lazy("faker")
 PLAN = {
     "type": "function",
     "function": {
@@ -38,7 +39,7 @@ PLAN = {
 """As in the sample prompt of verl's original design."""
 
 
-def _schema(fake: Faker, *, strict: bool) -> dict[str, Any]:
+def _schema(fake: Any, *, strict: bool) -> dict[str, Any]:
     """Return a plausible tool with keys that our models have no field for."""
     names = fake.words(nb=4, unique=True)
     properties: dict[str, Any] = {
@@ -67,7 +68,7 @@ def _schema(fake: Faker, *, strict: bool) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("locale", ["en_US", "zh_CN", "ar_EG"])
 def test_a_schema_round_trips_unchanged(seed, locale):
-    fake = Faker(locale)
+    fake = faker.Faker(locale)
     fake.seed_instance(seed)
     written = _schema(fake, strict=bool(seed % 2))
     schema = OpenAIFunctionToolSchema.model_validate(yaml.safe_load(yaml.safe_dump(written, allow_unicode=True)))

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import mcp
 import pytest
 import yaml
 
@@ -21,8 +20,10 @@ from sfusion_tools.mcp_tool import McpTool
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from sfusion_tools.tool_registry import initialize_tools_from_config
 from tests.fakes.wire.raw import PATIENCE
+from tests.lazy import Lazy
 from tests.warm import warm
 
+mcp: Any = Lazy("mcp")
 pytestmark = pytest.mark.xdist_group("mcp")
 
 NAME = "code_interpreter"
