@@ -83,17 +83,14 @@ def advantages(
         case Estimator.DR_GRPO:
             return centred
         case Estimator.RLOO:
-            return [one * _leave_one_out(sums[group][0]) for group, one in zip(groups, centred, strict=True)]
+            others = {group: n / (n - 1) if n > 1 else 1.0 for group, (n, _) in sums.items()}
+            return [one * others[group] for group, one in zip(groups, centred, strict=True)]
         case Estimator.GRPO:
             stds = {g: math.sqrt(squares[g] / (n - 1)) if n > 1 else 1.0 for g, (n, _) in sums.items()}
             return [one / (stds[group] + _GRPO_EPSILON) for group, one in zip(groups, centred, strict=True)]
     kept = [True] * len(centred) if in_loss is None else in_loss
     weights = [float(keep) * (1.0 if tokens is None else tokens[place]) for place, keep in enumerate(kept)]
     return _whitened(centred, weights)
-
-
-def _leave_one_out(count: int) -> float:
-    return count / (count - 1) if count > 1 else 1.0
 
 
 def _whitened(values: Sequence[float], weights: Sequence[float]) -> list[float]:

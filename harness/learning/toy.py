@@ -173,12 +173,8 @@ def _only_lost(samples: Sequence[ToySample], advantages: Sequence[float], group:
     return agree and any(one.lost for one, _ in mine) and any(abs(advantage) > SIGNAL for _, advantage in mine)
 
 
-def _never(call: str) -> bool:
-    return False
-
-
 def simulate(
-    part: TrainingPart, seed: int, lost: Callable[[str], bool] = _never, *, seen: bool = True
+    part: TrainingPart, seed: int, lost: Callable[[str], bool] = lambda call: False, *, seen: bool = True
 ) -> list[TrainedStep]:
     """Train without the stack: ``lost`` says of each call whether it is, and ``seen`` whether the trainer knows."""
     toy, steps = Toy(part, seed), []

@@ -81,7 +81,9 @@ def markdown(runs: Sequence[RunReport]) -> str:
         lines += [f"**{_escape(run.name)}** (world {run.world}, seed {run.seed})", ""]
         if run.error:
             lines.append(f"- {_SIGNS['broken']} {_escape(_short(run.error))}")
-        lines += [_bullet(one) for one in [*run.in_state("broken"), *run.in_state("unknown")]]
+        for one in (*run.in_state("broken"), *run.in_state("unknown")):
+            promise = one.promise.replace("`", "")
+            lines.append(f"- {_SIGNS[one.state]} `{promise}` {one.state}: {_escape(_short(one.sentence))}")
         if run.replay:
             lines.append(f"- replay: `{run.replay.replace('`', '')}`")
         lines.append("")
@@ -117,10 +119,6 @@ def _command(text: str) -> str:
 def _worst(runs: Sequence[RunReport]) -> str:
     states = {run.state for run in runs}
     return next((state for state in ("broken", "unknown") if state in states), "held" if runs else "unknown")
-
-
-def _bullet(one: Verdict) -> str:
-    return f"- {_SIGNS[one.state]} `{one.promise.replace('`', '')}` {one.state}: {_escape(_short(one.sentence))}"
 
 
 def _short(text: str) -> str:
@@ -193,8 +191,8 @@ class Reports:
     def write(self, runs: Sequence[RunReport]) -> None:
         """Write the files about all runs. The HTML file of a single run is its own page."""
         if self.html is not None:
-            page = render_run(runs[0]) if len(runs) == 1 else render_index(runs, _links(runs, self.html))
-            write_file(self.html, page)
+            links = {run.name: address(Path(run.directory, PAGE), self.html) for run in runs if run.directory}
+            write_file(self.html, render_run(runs[0]) if len(runs) == 1 else render_index(runs, links))
         for file, text in ((self.junit, junit), (self.summary, markdown)):
             if file is not None:
                 write_file(file, text(runs))
@@ -233,11 +231,6 @@ def write_page(run: RunReport) -> None:
     """Write the page of a run beside its journal, if that was written."""
     if run.directory:
         write_file(Path(run.directory, PAGE), render_run(run))
-
-
-def _links(runs: Sequence[RunReport], page: Path) -> dict[str, str]:
-    """The address of each run's page, relative to the page with the summary."""
-    return {run.name: address(Path(run.directory, PAGE), page) for run in runs if run.directory}
 
 
 def address(file: Path, page: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,17 +57,13 @@ def edited_line(folder: Path) -> str:
     found = {VERDICT: _digest(json.dumps(data))}
     for name in (JOURNAL, SCENARIO):
         with (folder / name).open("rb") as file:
-            found[name] = hashlib.file_digest(file, _hash).hexdigest()
+            found[name] = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
     if unknown := [name for name in found if recorded.get(name) is None]:
         why = "it was edited, or an older sfusion wrote it, so its verdicts may not be those of the run"
         return f"{folder}: {VERDICT} has no digest of {', '.join(unknown)}: {why}; {again}"
     if edited := [name for name, digest in found.items() if recorded[name] != digest]:
         return f"{folder}: changed, cut short or taken from another run: {', '.join(edited)}; {again}"
     return ""
-
-
-def _hash() -> Any:
-    return hashlib.blake2b(digest_size=16)
 
 
 def _digest(text: str) -> str:

@@ -160,7 +160,7 @@ def _idle_events(scenario: Scenario, story: Story) -> Iterable[str]:
             elif found["at"] + _lasts(event, scenario) * scale < first and not event.may_not_strike:
                 early = f"was over before the first request, which came at {first:.3g} s"
                 yield f"event `{event.kind}: {event.target}` {early}"
-        elif not event.may_not_strike and not (story.foreign and _needs_limiter(event)):
+        elif not event.may_not_strike and not (story.foreign and (event.kind == "resize" or event.target == "limiter")):
             yield f"event `{event.kind}: {event.target}` {_why_never(event, story, at)}"
 
 
@@ -182,10 +182,6 @@ def _lasts(event: EventPart, scenario: Scenario) -> float:
         return inf if event.seconds is None else event.seconds
     ends = (one.at for one in scenario.events if one.kind == "restart" and one.target == event.target)
     return min((at - event.at for at in ends if at >= event.at), default=inf)
-
-
-def _needs_limiter(event: EventPart) -> bool:
-    return event.kind == "resize" or event.target == "limiter"
 
 
 _LEAVES = {"kill": "died", "pause": "paused", "restart": "started"}

@@ -44,7 +44,8 @@ class Sweep:
         """Add the answers to all programs of a level, which took this long."""
         came = [one for one in answers if isinstance(one, HttpAnswer)]
         refused = [one for one in came if one.status in _THROTTLED]
-        ran = [one.seconds for one in came if one.status not in _THROTTLED and _is_ok(one)]
+        readings = [(one.seconds, read_answer(one.status, one.content_type, one.body)) for one in came]
+        ran = [seconds for seconds, reading in readings if reading.outcome is Outcome.OK]
         if refused and self.throttled_at is None:
             self.throttled_at = level
             asked = (retry_after(one.headers, time.time()) for one in refused)
@@ -55,10 +56,6 @@ class Sweep:
         point = Point(level, len(ran) / max(seconds, 1e-6), latency, len(answers), len(refused), failed)
         self.points.append(point)
         return point
-
-
-def _is_ok(answer: HttpAnswer) -> bool:
-    return read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK
 
 
 async def check_throughput(context: CheckContext) -> list[Finding | None]:

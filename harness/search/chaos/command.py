@@ -305,7 +305,9 @@ def chaos(
     ):
         for one in play_rounds(seed, numbers, nodes, cluster, schedules):
             played.append(one)
-            _write_runs(one, reports)
+            if out is not None:
+                for result in (one.real, one.sims[0]):
+                    write_page(RunReport.of_result(result, write_run(result, out)))
             if not is_stdout(json_file):
                 _write_rounds(played, seed, nodes, json_file)  # each time: a run of hours may be interrupted
             line = f"[{len(played)}/{len(numbers)}] {one.state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
@@ -334,12 +336,6 @@ def _counts(rounds: Sequence[Round]) -> str:
     """Return how many rounds are in which state."""
     counts = Counter(one.state for one in rounds)
     return ", ".join(f"{counts[state]} {state}" for state in _STYLES if counts[state])
-
-
-def _write_runs(one: Round, reports: Reports) -> None:
-    if reports.out is not None:
-        for result in (one.real, one.sims[0]):
-            write_page(RunReport.of_result(result, write_run(result, reports.out)))
 
 
 def _row(one: Round) -> tuple[str, ...]:
