@@ -236,7 +236,7 @@ class _Samples:
         # Spread over the log: the sample is thinned out whenever it is full, and then takes only every second call.
         kept, seen = self._kinds.setdefault(kind, []), self._seen[kind]
         self._seen[kind] += 1
-        if seen % _stride(seen) == 0:
+        if seen % (1 << (seen // (2 * KEPT)).bit_length()) == 0:
             kept.append(record)
             if len(kept) > 2 * KEPT:
                 del kept[1::2]
@@ -246,10 +246,6 @@ class _Samples:
         kinds = [record for kept in self._kinds.values() for record in kept]
         chosen = {id(record): record for record in [*self._first, *self._last, *heaps, *kinds]}
         return sorted(chosen.values(), key=lambda record: record.began)
-
-
-def _stride(seen: int) -> int:
-    return 1 << max(0, (seen // (2 * KEPT)).bit_length())
 
 
 def _keep(heap: list[Any], item: Any) -> None:

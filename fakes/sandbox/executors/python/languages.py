@@ -104,11 +104,6 @@ def _class_path(request: RunCode) -> str:
     return ":".join([".", *own, *(name for name in request.files if name.endswith(".jar"))])
 
 
-def _java_class(request: RunCode) -> str:
-    found = re.search(r"\bpublic\s+(?:\w+\s+)*class\s+(\w+)", request.code)
-    return found[1] if found else "Main"
-
-
 def _scala_object(request: RunCode) -> str:
     found = re.search(r"\bobject\s+(\w+)", request.code)
     return found[1] if found else ""
@@ -116,9 +111,10 @@ def _scala_object(request: RunCode) -> str:
 
 def words(request: RunCode) -> dict[str, str]:
     """Return the placeholders for command lines of the request's language, besides its files."""
+    java = re.search(r"\bpublic\s+(?:\w+\s+)*class\s+(\w+)", request.code)
     return {
         "class_path": _class_path(request),
-        "java_class": _java_class(request),
+        "java_class": java[1] if java else "Main",
         "scala_object": _scala_object(request),
     }
 
