@@ -155,12 +155,12 @@ class CallFacts:
         if self.told is None or self.told.raised is not None or "text" not in self.takes:
             return None
         truth = self.truth or ProgramTruth()
-        return read_text(self._without_the_sandbox(self.told.text), truth, optional=optional_streams(truth))
+        return read_text(self._without_foreign_words(self.told.text), truth, optional=optional_streams(truth))
 
-    def _without_the_sandbox(self, text: str) -> str:
-        """Return a text without what the sandbox itself wrote in a failure, which may be told as its words.
+    def _without_foreign_words(self, text: str) -> str:
+        """Return a text without what the sandbox itself wrote in a failure, and without secrets: neither is output.
 
-        Nor are secrets taken for output: another check looks for them.
+        The former may be told as its words; another check looks for the latter.
         """
         for word in tokens_in(str(dict(self.scene.settings.headers))):
             text = text.replace(word, "")

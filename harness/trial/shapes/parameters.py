@@ -65,15 +65,17 @@ class Parameters:
     def of(cls, function: Callable[..., Any], where: str) -> Parameters:
         """Read a signature; raise BadOption for required parameters of unknown meaning, with ``where`` they belong."""
         roles: dict[str, inspect.Parameter] = {}
-        strange = []
+        strange, hidden = [], False
         for one in _parameters(function):
-            if one.name == "self" or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+                hidden = not isinstance(function, type)
+            elif one.name == "self":
                 continue  # a method is not bound yet
-            if (role := _ROLE.get(one.name.lower().strip("_"))) is not None and role not in roles:
+            elif (role := _ROLE.get(one.name.lower().strip("_"))) is not None and role not in roles:
                 roles[role] = one
             elif one.default is one.empty:
                 strange.append(one.name)
-        if not roles and not strange and not isinstance(function, type) and _signature(function).parameters:
+        if hidden and not roles and not strange:
             raise BadOption(
                 f"{where}: its parameters cannot be seen: it takes {_signature(function)}. "
                 "Name them, or decorate it with functools.wraps, or judge a function of yours that calls it"

@@ -434,23 +434,19 @@ class LastOfAnyTrajectory(GoodTool):
 
 
 class RewardOfWhatRanBefore(GoodTool):
+    ignored = "sandbox_error"
+
     async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         before = self.last.get(instance_id)
         answer = await super().execute(instance_id, parameters, **kwargs)
         result = self.last[instance_id]
-        if before is not None and result is not None and result.outcome == "sandbox_error":
+        if before is not None and result is not None and result.outcome == self.ignored:
             self.last[instance_id] = before
         return answer
 
 
-class RewardOfWhatWasRightBefore(GoodTool):
-    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-        before = self.last.get(instance_id)
-        answer = await super().execute(instance_id, parameters, **kwargs)
-        result = self.last[instance_id]
-        if before is not None and result is not None and result.outcome == "program_error":
-            self.last[instance_id] = before
-        return answer
+class RewardOfWhatWasRightBefore(RewardOfWhatRanBefore):
+    ignored = "program_error"
 
 
 class TruthWithinTheOutput(GoodTool):
