@@ -152,7 +152,11 @@ class Target:
         self._server.communicate()
 
     def state(self) -> dict[str, Any]:
-        """Return all that an attack might have changed."""
+        """Return all that an attack might have changed; directories of requests may go a moment after the answer."""
+        for _ in range(20):
+            if not self._requests():
+                break
+            self.run("true", language="bash")
         paths = [self.rooms, *self.rooms.iterdir(), self.outside, *self.outside.rglob("*")]
         limits = Path(f"/proc/{self._server.pid}/limits").read_text()
         return {
@@ -162,9 +166,12 @@ class Target:
             "scheduler": os.sched_getscheduler(self._server.pid),
             "shared memory": _left_in_shared_memory(),
             "segments": _segments() & {SHARED_KEY, SHARED_KEY + 1},
-            "requests": [path.name for room in self.rooms.iterdir() for path in room.glob("run-*")],
+            "requests": self._requests(),
             "processes": _processes(),
         }
+
+    def _requests(self) -> list[str]:
+        return [path.name for room in self.rooms.iterdir() for path in room.glob("run-*")]
 
 
 def _processes() -> list[str]:
