@@ -12,8 +12,9 @@ from sfusion.fakes.errors import SlowPattern
 
 _SECONDS = 2.0
 _LONGEST = 10_000
-_PATIENCE = 0.2
+_PATIENCE = 1.0
 _TRIED = 200
+_TRIED_WORDS = 50
 _LONGEST_TRIED = 50
 _ADVICE = "write it without repeats inside repeats, such as (a|aa)+"
 slow_patterns: dict[str, SlowPattern] = {}
@@ -39,7 +40,8 @@ def _backtracks(pattern: str) -> bool:
     word = "".join(sign for sign in pattern[:_LONGEST_TRIED] if sign.isalnum())
     try:
         for part in sorted({*"a0 ", *word, word[:-1]}):
-            _compiled(pattern).search(part * _TRIED + "\0", timeout=_PATIENCE)
+            times = _TRIED if len(part) == 1 else _TRIED_WORDS
+            _compiled(pattern).search(part * times + "\0", timeout=_PATIENCE)
     except TimeoutError:
         return True
     return False

@@ -22,7 +22,7 @@ from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 
 GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
 """Makes a scripted fake pass for a sandbox that runs programs."""
-QUICK = Plan(patience=20.0, quick=True, timed_out_after=1.0, languages=(), packages=())
+QUICK = Plan(patience=20.0, per_check=600.0, quick=True, timed_out_after=1.0, languages=(), packages=())
 """For servers that answer: patient enough for a busy machine."""
 HASTY = Plan(patience=1.0, connect=5.0, quick=True)
 """For servers that never answer, in virtual time."""
