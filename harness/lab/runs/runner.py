@@ -36,8 +36,6 @@ class RunResult:
     journal: Journal
     verdicts: list[Verdict]
     wall_seconds: float
-    repeated: str | None = None
-    """With --twice: the digest of the second run."""
     difference: str = ""
     """With --twice: where the two runs differ."""
     error: str = ""
@@ -129,13 +127,10 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     story = Story(journal)
     verdicts, implied = judge_story(story, scenario.promises)
     verdicts += judge_effect(scenario, story)
-    repeated, difference = None, ""
-    if again is not None:
-        repeated = again.digest()
-        found = first_difference(journal, again)
-        if found is not None:
-            difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
-    return RunResult(task, journal, verdicts, time.perf_counter() - began, repeated, difference, implied=implied)
+    difference = ""
+    if again is not None and (found := first_difference(journal, again)) is not None:
+        difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
+    return RunResult(task, journal, verdicts, time.perf_counter() - began, difference, implied=implied)
 
 
 def _sentence(error: BaseException) -> str:

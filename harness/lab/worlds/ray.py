@@ -253,11 +253,8 @@ class RayBackend(Backend):
         for worker in chosen:
             await worker.gone.wait()
 
-    async def cancel_calls(self, share: float) -> None:
-        await self._workers.broadcast("cancel_calls", share)
-
-    async def cancel_rollouts(self) -> None:
-        await self._workers.broadcast("cancel_rollouts")
+    async def broadcast(self, method: str, *args: Any) -> None:
+        await self._workers.broadcast(method, *args)
 
     def closing_facts(self) -> dict[str, Any]:
         return {"clock_error": self._server.clock_error}

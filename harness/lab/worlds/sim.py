@@ -9,7 +9,6 @@ from typing import Any
 from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.calling import call_facts
 from sfusion.harness.lab.worlds.play import Backend, Play, note_began, note_never_made, note_stuck
 from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
@@ -57,8 +56,8 @@ class SimWorker(Worker):
             self._link.die()
         self._recorder.note("world", "worker_died", worker=self.name)
         for call in self._calls:
-            if (prepared := self._not_made.get(call)) is not None:
-                note_never_made(self._recorder, call_facts(prepared, self.name, self._scenario.default_timeout))
+            if (called := self._not_made.get(call)) is not None:
+                note_never_made(self._recorder, called)
             else:
                 self._recorder.note("world", "lost", call=call, worker=self.name)
         await self._cancel_all()
@@ -171,14 +170,6 @@ class SimBackend(Backend):
 
     async def kill(self, target: str, names: list[str]) -> None:
         await asyncio.gather(*(worker.die() for worker in self.workers if worker.name in names))
-
-    async def cancel_calls(self, share: float) -> None:
-        for worker in self.workers:
-            await worker.cancel_calls(share)
-
-    async def cancel_rollouts(self) -> None:
-        for worker in self.workers:
-            await worker.cancel_rollouts()
 
     async def flush(self) -> None:
         await asyncio.wait([asyncio.ensure_future(worker.flush()) for worker in self.workers], timeout=10.0)

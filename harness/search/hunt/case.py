@@ -61,7 +61,7 @@ class HuntCase:
     @property
     def digest(self) -> str:
         """Return a hash of what is played; equal cases have equal digests."""
-        return digest_of(self.data)
+        return hashlib.blake2b(json.dumps(self.data, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,6 @@ class HuntResult:
     outcomes: dict[str, int] = field(default_factory=dict)
     events: frozenset[str] = frozenset()
     """Events of the world that happened."""
-
-
-def digest_of(data: Data) -> str:
-    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def scenario_of(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Scenario:

@@ -42,10 +42,10 @@ from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.reports import Reports, RunReport, write_page
 from sfusion.harness.reports.html import render_page
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
-from sfusion.harness.search.hunt.case import HANG, LOGGED, play_case, run_bounded, scenario_of
+from sfusion.harness.search.hunt.case import HANG, LOGGED, HuntCase, play_case, run_bounded, scenario_of
 from sfusion.harness.search.hunt.corpus import Corpus
 from sfusion.harness.search.hunt.generate import valid
-from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
+from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt
 from sfusion.harness.search.shrink import Budget, Reproduces, shrink, with_promise
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.outcome import Outcome
@@ -234,19 +234,19 @@ def _read_tools(file: Path | None) -> Entries | None:
     return tools
 
 
-def _starts(names: Sequence[str], trust: bool) -> list[Start]:
-    """Return the cells of these scenarios as starting points."""
+def _starts(names: Sequence[str], trust: bool) -> list[HuntCase]:
+    """Return the cells of these scenarios as the first cases."""
     if not names:
         return []
     found = read_tasks(scenario_files(list(names)), "sim", trust=trust)
     check_trusted(found)
     tasks = [task for task in found if "sim" in task.scenario.worlds]
-    starts = []
+    starts: list[HuntCase] = []
     for task in tasks:
         kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
         data = {key: value for key, value in task.scenario.written.items() if key not in kept}
         if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
-            starts.append(Start(data, tuple(task.scenario.written.get("promises", ()))))
+            starts.append(HuntCase(len(starts), data, "near", tuple(task.scenario.written.get("promises", ()))))
     if not starts:
         raise BadOption(
             "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"
