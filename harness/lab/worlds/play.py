@@ -315,7 +315,7 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         sandboxes=sandboxes,
         limit=limit,
         calls=scenario.load.calls if scenario.load is not None else None,
-        secrets=recorder.secrets,
+        secrets=len(recorder.secrets),
         asks=scenario.asks,
         **_more_settings(scenario),
         **({"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}),

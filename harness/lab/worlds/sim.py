@@ -24,36 +24,32 @@ from sfusion_tools.sandbox.client import fast_if_possible
 
 
 class SimWorker(Worker):
-    """A worker that shares the event loop with all the others; ``link`` is None without a limiter."""
+    """A worker that shares the event loop with all the others."""
 
-    def __init__(
-        self, name: str, scenario: Scenario, recorder: Recorder, link: Link | None, bounds: RolloutLimits
-    ) -> None:
-        super().__init__(name, scenario, recorder, link, bounds)
-        self._link = link
+    _transport: Link | None
 
     async def pause(self) -> None:
         """Hold back all messages to and from the limiter."""
-        if self._link is not None:
-            self._link.open.clear()
+        if self._transport is not None:
+            self._transport.open.clear()
 
     async def resume(self) -> None:
         """Let messages pass again."""
-        if self._link is not None:
-            self._link.open.set()
+        if self._transport is not None:
+            self._transport.open.set()
 
     async def cut_off(self, off: bool) -> None:
         """Cut the connection to the limiter, or restore it."""
-        if self._link is not None:
-            self._link.is_cut = off
+        if self._transport is not None:
+            self._transport.is_cut = off
 
     async def die(self) -> None:
         """End like a killed process: permits are not released, connections drop."""
         if not self.alive:
             return
         self.alive = False
-        if self._link is not None:
-            self._link.die()
+        if self._transport is not None:
+            self._transport.die()
         self._recorder.note("world", "worker_died", worker=self.name)
         for call in self._calls:
             if (called := self._not_made.get(call)) is not None:
