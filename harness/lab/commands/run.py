@@ -140,7 +140,7 @@ def run(options: RunOptions) -> int:
     commit = current_commit() if reports.out is not None and options.history else ""
     runs: list[RunReport] = []
     codes: set[int] = set()
-    jobs = min(options.jobs or os.cpu_count() or 1, len(tasks))
+    jobs = 1 if world == "ray" else min(options.jobs or os.cpu_count() or 1, len(tasks))  # one cluster plays them
     with (
         _player(options, world, tasks, targets) as player,
         open_workers(jobs, options.on, None if world == "ray" else options.ray_address) as workers,

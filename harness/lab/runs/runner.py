@@ -149,12 +149,11 @@ def run_all(
 ) -> Iterator[RunResult]:
     """Yield results in the order of the tasks, each as soon as it and those before it are done.
 
-    They run in ``jobs`` processes, or on ``workers`` that are already open; with a ``player``, in this process.
+    They run in ``jobs`` processes, or on ``workers`` that are already open; a ``player`` needs those of this process.
     """
     tasks = list(tasks)
     run = partial(run_one, twice=twice, player=player)
-    few = 1 if player is not None else min(jobs, len(tasks))
-    with open_workers(max(1, few)) if workers is None or player is not None else nullcontext(workers) as found:
+    with open_workers(max(1, min(jobs, len(tasks)))) if workers is None else nullcontext(workers) as found:
         yield from _compared(found.map(run, tasks))
 
 
