@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from math import inf
 from typing import Any
 
 from sfusion.harness.errors import WorldError
@@ -100,7 +101,7 @@ def run(
     async def play(bounds: RolloutLimits) -> None:
         fast_if_possible.set(True)
         recorder = Recorder(journal, asyncio.get_running_loop().time)
-        await SimBackend(scenario, recorder).play(core, bounds, queue, on_sample)
+        await SimBackend(scenario, recorder, bounds, core).play(queue, on_sample)
 
     try:
         run_virtually(play(bounds_of(scenario)), queue)
@@ -115,25 +116,22 @@ class SimBackend(Backend):
     """A cluster in one process."""
 
     time_scale = 1.0
+    longest_run = inf
     sandbox_class = FakeSandboxes
 
-    def __init__(self, scenario: Scenario, recorder: Recorder) -> None:
-        self._scenario = scenario
+    def __init__(
+        self, scenario: Scenario, recorder: Recorder, bounds: RolloutLimits, core: CoreFactory = LimiterCore
+    ) -> None:
+        self._scenario, self._bounds, self._core = scenario, bounds, core
         self.recorder = recorder
-        self.horizon = scenario.horizon
+        self.horizon = min(scenario.horizon, self.longest_run)
         self.sandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
-    async def play(
-        self,
-        core: CoreFactory,
-        bounds: RolloutLimits,
-        queue: ScheduledQueue | None = None,
-        on_sample: OnSample | None = None,
-    ) -> None:
+    async def play(self, queue: ScheduledQueue | None = None, on_sample: OnSample | None = None) -> None:
         with recorded_logs(self.recorder):
             async with AsyncExitStack() as stack:
-                await self._start(stack, core, bounds)
+                await self._start(stack)
                 play = Play(self._scenario, self, on_sample)
                 await play.run()
                 if queue is not None:
@@ -142,7 +140,7 @@ class SimBackend(Backend):
                 if queue is not None:
                     queue.is_over = True
 
-    async def _start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
+    async def _start(self, stack: AsyncExitStack) -> None:
         scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
@@ -150,11 +148,11 @@ class SimBackend(Backend):
         count, loss = scenario.sandbox.instances, scenario.cluster.link.loss
         note_began(recorder, scenario, sandboxes=count, limit=scenario.stated_limit, loss=loss)
         if settings is not None and settings.enable_global_rate_limit:
-            self.limiter = limiter = SimLimiter(settings.limits, recorder, core)
+            self.limiter = limiter = SimLimiter(settings.limits, recorder, self._core)
             limiter.start()
         for name in scenario.cluster.workers:
             link = Link(name, limiter, scenario.cluster.link, scenario.seed) if self.limiter else None
-            worker = SimWorker(name, scenario, recorder, link, bounds)
+            worker = SimWorker(name, scenario, recorder, link, self._bounds)
             with running_as(name):
                 worker.make_tools(urls)
             stack.push_async_callback(worker.close)

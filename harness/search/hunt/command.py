@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -35,7 +35,7 @@ from sfusion.harness.commandline.options import Html, Jobs, On, Out, RayAddress,
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.runs import Task, read_tasks, write_run
-from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
+from sfusion.harness.lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.tools import is_own
 from sfusion.harness.lab.spreading import open_workers
@@ -228,9 +228,8 @@ def _read_tools(file: Path | None) -> Entries | None:
     tools, not_sim = tools_of(str(file))
     if not_sim:
         raise BadOption(f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}")
-    find_modules_beside([file])
-    first = read_tasks(scenario_files(["single-node"]), "sim")[0]
-    check_classes([replace(first, scenario=first.scenario.changed(tools=tools))])
+    first = read_tasks(scenario_files(["single-node"]), "sim")[:1]
+    admit_tasks(adapt_tasks(first, tools=tools), file)
     return tools
 
 
