@@ -35,7 +35,7 @@ from sfusion.harness.commandline.options import Html, Jobs, On, Out, RayAddress,
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.runs import Task, read_tasks, write_run
-from sfusion.harness.lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted
+from sfusion.harness.lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted, read_tools
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.tools import is_own
 from sfusion.harness.lab.spreading import open_workers
@@ -221,15 +221,12 @@ def config_keys(tools: Entries | None) -> frozenset[str] | None:
 
 
 def _read_tools(file: Path | None) -> Entries | None:
-    if file is None:
-        return None
-    from sfusion.harness.trial.shapes.as_tool import tools_of
-
-    tools, not_sim = tools_of(str(file))
+    tools, not_sim = read_tools(file)
     if not_sim:
         raise BadOption(f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}")
-    first = read_tasks(scenario_files(["single-node"]), "sim")[:1]
-    admit_tasks(adapt_tasks(first, tools=tools), file)
+    if tools is not None:
+        first = read_tasks(scenario_files(["single-node"]), "sim")[:1]
+        admit_tasks(adapt_tasks(first, tools=tools), file)
     return tools
 
 
