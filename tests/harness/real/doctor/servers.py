@@ -22,8 +22,9 @@ from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
 
 GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
 """Makes a scripted fake pass for a sandbox that runs programs."""
-QUICK = Plan(patience=20.0, per_check=600.0, quick=True, timed_out_after=1.0, languages=(), packages=())
-"""For servers that answer: patient enough for a busy machine."""
+PATIENT = Plan(patience=60.0, seconds=60.0, per_check=600.0)
+"""For servers that answer, however busy the machine is."""
+QUICK = replace(PATIENT, quick=True, languages=(), packages=())
 HASTY = Plan(patience=1.0, connect=5.0, quick=True)
 """For servers that never answer, in virtual time."""
 NOWHERE = Path("/nonexistent-root")

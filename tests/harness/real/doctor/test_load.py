@@ -15,6 +15,7 @@ from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
 from sfusion.harness.real.doctor.throughput import Sweep, is_stable, pooled
 from tests.harness.real.doctor.servers import (
     GREETS,
+    PATIENT,
     SFUSION,
     VERL,
     breaking,
@@ -29,7 +30,7 @@ from tests.sfusion_tools.sandbox.helpers import virtually
 
 RACE = only("connection", "ping", "run_code", "stdin race", "server version")
 SWEEP = only("connection", "ping", "run_code", "throughput")
-PLAN = Plan(patience=30.0, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=30.0)
+PLAN = replace(PATIENT, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=30.0)
 
 
 @pytest.mark.parametrize("executor", ["python", "scripted"])
