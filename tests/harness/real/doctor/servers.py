@@ -19,6 +19,7 @@ from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
 from sfusion.fakes.wire.access import Access
 from sfusion.harness.real.doctor.examination import CHECKS, Check, Examination, examine
 from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
+from sfusion_tools.sandbox.config import SandboxToolConfig
 
 GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
 """Makes a scripted fake pass for a sandbox that runs programs."""
@@ -41,7 +42,9 @@ async def examined(
     **settings: Any,
 ) -> Examination:
     """Examine an address with these settings of a tool config."""
-    return await examine(SandboxSettings(url, **settings), plan, environ=environ or {}, root=root, checks=checks)
+    own = {name: settings.pop(name) for name in ("client", "rate_limit") if name in settings}
+    config = SandboxToolConfig(sandbox_fusion_url=url, **settings)
+    return await examine(SandboxSettings(url, config, **own), plan, environ=environ or {}, root=root, checks=checks)
 
 
 def ids(examination: Examination) -> set[str]:
