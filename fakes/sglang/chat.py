@@ -10,11 +10,8 @@ from sfusion.fakes.sglang.calls import ArrayParser, ArrayStream, CallPiece, Extr
 from sfusion.fakes.sglang.completions import (
     AnswerStream,
     AnswerView,
-    StreamAborted,
     chat_logprobs,
     event,
-    is_error,
-    meta_usage,
     whole_body,
 )
 from sfusion.fakes.sglang.protocol import JsonObject
@@ -96,7 +93,6 @@ def _call(view: ChatView, piece: CallPiece, choice: int) -> JsonObject:
 class _Choice:
     """The state of one choice while it streams."""
 
-    shown: int = 0
     logprobs_shown: int = 0
     calls: OwnStream | ArrayStream | None = None
     thinking: ThoughtStream | None = None
@@ -115,22 +111,14 @@ class ChatStream(AnswerStream):
         self._choices: dict[int, _Choice] = {}
         self._finished: dict[int, JsonObject] = {}
 
-    def feed(self, output: JsonObject) -> Iterator[bytes]:
-        """Yield the events of one step of the engine; raises StreamAborted for an abort with an error status."""
-        index, meta = output.get("index", 0), output["meta_info"]
-        finish = meta["finish_reason"]
+    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
+        finish = output["meta_info"]["finish_reason"]
         if finish is not None:
-            if is_error(finish):
-                raise StreamAborted(finish)
             self._finished[index] = finish
-        self._metas[index] = meta
-        if index not in self._choices:
+        if first:
             self._choices[index] = self._begin()
             yield self._plain(index, {"reasoning_content": None, "role": "assistant", "content": ""})
-        choice = self._choices[index]
-        delta = output["text"][choice.shown :]
-        choice.shown += len(delta)
-        yield from self._delta(index, choice, delta, finish)
+        yield from self._delta(index, self._choices[index], delta, finish)
 
     def _begin(self) -> _Choice:
         view = self._view
@@ -181,7 +169,6 @@ class ChatStream(AnswerStream):
             yield self._full(index, {"tool_calls": [_call(self._view, piece, index)]})
 
     def finish(self) -> Iterator[bytes]:
-        """Yield the events after the last step."""
         for index, finish in self._finished.items():
             choice = self._choices[index]
             reason = "tool_calls" if choice.called and finish["type"] == "stop" else finish["type"]
@@ -195,11 +182,11 @@ class ChatStream(AnswerStream):
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None, "matched_stop": None}
         body = self._chunk([choice | more])
         if self._continuous and not more and "role" not in delta:
-            body["usage"] = meta_usage(self._metas[index])
+            body["usage"] = self._usage_so_far(index)
         return event(body)
 
     def _full(self, index: int, delta: JsonObject) -> bytes:
         """An event with tool calls, which has every key."""
         whole = {"role": None, "content": None, "reasoning_content": None, "tool_calls": None} | delta
         entry = {"index": index, "delta": whole, "logprobs": None, "finish_reason": None, "matched_stop": None}
-        return event(self._chunk([entry]) | {"usage": meta_usage(self._metas[index]) if self._continuous else None})
+        return event(self._chunk([entry]) | {"usage": self._usage_so_far(index)})

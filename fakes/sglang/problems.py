@@ -302,19 +302,17 @@ def _numbers(template: Template, key: tuple[int, str, int]) -> dict[str, int]:
     return numbers
 
 
-def prompts(
-    seed: int, count: int, locales: tuple[str, ...] = ("en_US", "de_DE", "ja_JP")
-) -> list[list[dict[str, str]]]:
+def prompts(seed: int, count: int) -> list[list[dict[str, str]]]:
     """Return ``count`` varied first messages, with names, places and text from Faker. Needs the extra ``faker``."""
     try:
         from faker import Faker
     except ImportError as error:
         raise MissingExtra("prompts()", "faker", error) from error
-    fakers = {locale: Faker(locale) for locale in locales}
+    fakers = {locale: Faker(locale) for locale in _LOCALES}
     made: list[list[dict[str, str]]] = []
     for number in range(count):
         key = (seed, "prompt", number)
-        faker = fakers[pick(locales, *key, "locale")]
+        faker = fakers[pick(_LOCALES, *key, "locale")]
         faker.seed_instance(whole(0, 2**31, *key, "text"))
         request = pick(_REQUESTS, *key, "wish").format(
             name=faker.name(), city=faker.city(), company=faker.company(), word=faker.word(), text=faker.sentence()
@@ -328,6 +326,7 @@ def prompts(
     return made
 
 
+_LOCALES = ("en_US", "de_DE", "ja_JP")
 _REQUESTS = (
     "{name} of {company} asks: how many letters are in “{text}”?",
     "Write the name of {city} backwards with code.",

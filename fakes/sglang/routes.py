@@ -28,17 +28,15 @@ from sfusion.fakes.sglang.completions import (
     error_event,
     event,
     is_error,
-    native_error,
     native_error_event,
 )
 from sfusion.fakes.sglang.dialects import dialect_of, is_written_as_array, shown_name
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.generation import StreamProgress
+from sfusion.fakes.sglang.generation import GenerateCall, StreamProgress
 from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.more_routes import MoreHandlers
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
-from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.validation import read_body, read_json_body, read_query
 from sfusion.fakes.wire.app import Handler, Request
 from sfusion.fakes.wire.message import Answer
@@ -251,7 +249,7 @@ class Handlers:
         try:
             output = await self._output(call)
         except ValueError as error:
-            return Answer.json(native_error(str(error)), status=400)
+            return Answer.json({"error": {"message": str(error)}}, status=400)
         except EngineRefused:
             raise
         except Exception as error:  # a policy may raise anything
