@@ -12,7 +12,6 @@ from sfusion.fakes.sglang.completions import (
     AnswerView,
     chat_logprobs,
     event,
-    whole_body,
 )
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Harmony, Reasoning, ThoughtStream
@@ -24,6 +23,7 @@ CallId = Callable[[CallPiece, int], str]
 
 @dataclass(frozen=True)
 class ChatView(AnswerView):
+    kind = "chat.completion"
     request: ChatCompletionRequest
     call_id: CallId
     parser: OwnParser | ArrayParser | None = None
@@ -34,59 +34,57 @@ class ChatView(AnswerView):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         return [tool.model_dump() for tool in self.request.tools or ()]
 
+    def stream(self) -> ChatStream:
+        return ChatStream(self)
 
-def chat_body(view: ChatView, outputs: Sequence[JsonObject]) -> JsonObject:
-    return whole_body(view, "chat.completion", outputs, [_choice(view, *numbered) for numbered in enumerate(outputs)])
+    def _choice(self, index: int, output: JsonObject) -> JsonObject:
+        meta = output["meta_info"]
+        finish = meta["finish_reason"]
+        text, thought = output["text"], ""
+        if self.reasoning is not None:
+            thought, text = self.reasoning.whole(text, self.thinks)
+        extract = self.parser.whole(text, self.tools, finish["type"]) if self.parser is not None else None
+        calls: list[JsonObject] | None = None
+        reason, matched = finish["type"], finish.get("matched")
+        if extract is not None:
+            text = extract.content
+            calls = [self.written(piece, index) for piece in extract.pieces] or None
+            if calls and reason == "stop":
+                reason, matched = "tool_calls", None
+        choice: JsonObject = {
+            "index": index,
+            "message": {
+                "role": "assistant",
+                "content": text or "",
+                "reasoning_content": thought or None,
+                "tool_calls": calls,
+            },
+            "logprobs": chat_logprobs(meta) if self.request.logprobs else None,
+            "finish_reason": reason,
+            "matched_stop": matched,
+        }
+        if self.request.return_prompt_token_ids:
+            choice["prompt_token_ids"] = output.get("prompt_token_ids")
+        if self.request.return_token_ids:
+            choice["token_ids"] = output["output_ids"]
+        if self.request.return_meta_info:
+            choice["meta_info"] = meta
+        return choice | _refused_calls(extract)
 
-
-def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
-    meta = output["meta_info"]
-    finish = meta["finish_reason"]
-    text, thought = output["text"], ""
-    if view.reasoning is not None:
-        thought, text = view.reasoning.whole(text, view.thinks)
-    extract = view.parser.whole(text, view.tools, finish["type"]) if view.parser is not None else None
-    calls: list[JsonObject] | None = None
-    reason, matched = finish["type"], finish.get("matched")
-    if extract is not None:
-        text = extract.content
-        calls = [_call(view, piece, index) for piece in extract.pieces] or None
-        if calls and reason == "stop":
-            reason, matched = "tool_calls", None
-    choice: JsonObject = {
-        "index": index,
-        "message": {
-            "role": "assistant",
-            "content": text or "",
-            "reasoning_content": thought or None,
-            "tool_calls": calls,
-        },
-        "logprobs": chat_logprobs(meta) if view.request.logprobs else None,
-        "finish_reason": reason,
-        "matched_stop": matched,
-    }
-    if view.request.return_prompt_token_ids:
-        choice["prompt_token_ids"] = output.get("prompt_token_ids")
-    if view.request.return_token_ids:
-        choice["token_ids"] = output["output_ids"]
-    if view.request.return_meta_info:
-        choice["meta_info"] = meta
-    return choice | _refused_calls(extract)
+    def written(self, piece: CallPiece, choice: int) -> JsonObject:
+        """Return a call, or a part of one, as the answer has it."""
+        return {
+            "id": self.call_id(piece, choice) if piece.name else None,
+            "index": piece.index,
+            "type": "function",
+            "function": {"name": piece.name, "arguments": piece.arguments},
+        }
 
 
 def _refused_calls(extract: Extract | None) -> JsonObject:
     """The refused calls, under a key that sglang does not have, so that they do not vanish silently."""
     refused = [problem.as_dict() for problem in extract.problems if problem.severity == "refused"] if extract else []
     return {"problems": refused} if refused else {}
-
-
-def _call(view: ChatView, piece: CallPiece, choice: int) -> JsonObject:
-    return {
-        "id": view.call_id(piece, choice) if piece.name else None,
-        "index": piece.index,
-        "type": "function",
-        "function": {"name": piece.name, "arguments": piece.arguments},
-    }
 
 
 @dataclass(slots=True)
@@ -166,7 +164,7 @@ class ChatStream(AnswerStream):
             yield self._full(index, {"content": extract.content})
         for piece in extract.pieces:
             choice.called = True
-            yield self._full(index, {"tool_calls": [_call(self._view, piece, index)]})
+            yield self._full(index, {"tool_calls": [self._view.written(piece, index)]})
 
     def finish(self) -> Iterator[bytes]:
         for index, finish in self._finished.items():

@@ -74,26 +74,33 @@ def _bytes(text: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class AnswerView:
-    """The options of one request that shape its answer."""
+class AnswerView(ABC):
+    """Makes the answer to one request of an OpenAI route, as its options say."""
 
+    kind: ClassVar[str]
     request: ChatCompletionRequest | CompletionRequest
     created: int
     report_cache: bool
 
+    def body(self, outputs: Sequence[JsonObject]) -> JsonObject:
+        """The answer to a request that does not stream."""
+        metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
+        return {
+            "id": metas[0]["id"],
+            "object": self.kind,
+            "created": self.created,
+            "model": self.request.model,
+            "choices": [self._choice(*numbered) for numbered in enumerate(outputs)],
+            "usage": usage(metas, self.request.n, self.report_cache),
+            "metadata": {"weight_version": metas[0]["weight_version"]},
+        }
 
-def whole_body(view: AnswerView, kind: str, outputs: Sequence[JsonObject], choices: list[JsonObject]) -> JsonObject:
-    """The answer of an OpenAI route that does not stream."""
-    metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
-    return {
-        "id": metas[0]["id"],
-        "object": kind,
-        "created": view.created,
-        "model": view.request.model,
-        "choices": choices,
-        "usage": usage(metas, view.request.n, view.report_cache),
-        "metadata": {"weight_version": metas[0]["weight_version"]},
-    }
+    @abstractmethod
+    def _choice(self, index: int, output: JsonObject) -> JsonObject: ...
+
+    @abstractmethod
+    def stream(self) -> AnswerStream:
+        """What makes the events of the answer to a request that streams."""
 
 
 class AnswerStream(ABC):
@@ -172,8 +179,12 @@ def is_error(finish: JsonObject) -> bool:
 
 @dataclass(frozen=True)
 class CompletionView(AnswerView):
+    kind = "text_completion"
     request: CompletionRequest
     tokenizer: Tokenizer
+
+    def stream(self) -> CompletionStream:
+        return CompletionStream(self)
 
     def echo(self, index: int) -> str:
         """Return the prompt of a choice if the request wants it repeated."""
@@ -203,24 +214,19 @@ class CompletionView(AnswerView):
             "top_logprobs": [None if top is None else {text: logprob for logprob, _, text in top} for top in tops],
         }
 
-
-def completion_body(view: CompletionView, outputs: Sequence[JsonObject]) -> JsonObject:
-    return whole_body(view, "text_completion", outputs, [_choice(view, *numbered) for numbered in enumerate(outputs)])
-
-
-def _choice(view: CompletionView, index: int, output: JsonObject) -> JsonObject:
-    meta = output["meta_info"]
-    finish = meta["finish_reason"]
-    choice = {
-        "index": index,
-        "text": view.echo(index) + output["text"],
-        "logprobs": view.logprobs(meta, 0, True),
-        "finish_reason": finish["type"],
-        "matched_stop": finish.get("matched"),
-    }
-    if view.request.return_token_ids:
-        choice |= {"token_ids": output["output_ids"], "prompt_token_ids": output.get("prompt_token_ids")}
-    return choice
+    def _choice(self, index: int, output: JsonObject) -> JsonObject:
+        meta = output["meta_info"]
+        finish = meta["finish_reason"]
+        choice = {
+            "index": index,
+            "text": self.echo(index) + output["text"],
+            "logprobs": self.logprobs(meta, 0, True),
+            "finish_reason": finish["type"],
+            "matched_stop": finish.get("matched"),
+        }
+        if self.request.return_token_ids:
+            choice |= {"token_ids": output["output_ids"], "prompt_token_ids": output.get("prompt_token_ids")}
+        return choice
 
 
 class CompletionStream(AnswerStream):

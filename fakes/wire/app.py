@@ -49,10 +49,13 @@ class Request:
         """The Host header, or the server's own address."""
         return self.headers.get("Host") or self.address
 
-    @property
-    def wants_close(self) -> bool:
-        """uvicorn closes for HTTP/1.0 and for exactly ``close``."""
-        return self.http_1_0 or self.headers.get("Connection") == "close"
+
+class Refused(Exception):
+    """Raised for a request that is not valid, with the answer to it."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
 @dataclass(slots=True)

@@ -277,7 +277,9 @@ class WireServer(ServerCore):
             # uvicorn hands these to its WebSocket protocol, where no route takes them.
             await Delivery(connection, head_only=False, announce_close=True).send(_NO_WEBSOCKET)
             return _END
-        close = request.wants_close or (refusal is not None and message.upgrade)
+        # uvicorn closes for HTTP/1.0 and for exactly "close".
+        close = request.http_1_0 or request.headers.get("Connection") == "close"
+        close = close or (refusal is not None and message.upgrade)
         delivery = Delivery(connection, head_only=method == "HEAD", announce_close=close and not request.http_1_0)
         if refusal is not None:
             await delivery.send(refusal)

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel
 
 from sfusion.fakes.errors import CassetteError
-from sfusion.fakes.sandbox.body import Unusable, check_body
+from sfusion.fakes.sandbox.body import check_body
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
@@ -25,6 +25,7 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
     RunJupyterRequest,
 )
+from sfusion.fakes.wire.app import Refused
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
 from sfusion_tools.wording import counted
@@ -105,7 +106,7 @@ class Cassette:
             return
         try:
             fields = check_body(_sent(request), _content_type(request), model)
-        except Unusable:
+        except Refused:
             self.skips["with a request that the fake refuses"] += 1
             return
         key = key_of(path, fields)

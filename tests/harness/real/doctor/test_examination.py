@@ -13,7 +13,7 @@ from sfusion.fakes.wire import Answer, Request
 from sfusion.harness.errors import NotExamined
 from sfusion.harness.real.doctor.context import CheckContext, Finding
 from sfusion.harness.real.doctor.examination import CHECKS, Check
-from sfusion.harness.real.doctor.settings import Client, Plan, settings_of_tools, settings_of_url
+from sfusion.harness.real.doctor.settings import Client, settings_of_tools, settings_of_url
 from sfusion_tools.errors import ConfigError
 from tests.harness.real.doctor.servers import (
     QUICK,
