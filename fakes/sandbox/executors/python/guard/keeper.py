@@ -167,8 +167,9 @@ class Keeper:
             while True:
                 if self._program > 1:
                     _kill(-self._program)
-                # Stop them first, so that they start nothing new while the others are being killed.
-                for number in (signal.SIGSTOP, signal.SIGKILL):
+                # Stop them first, so that they start nothing new while the others are being killed. Elsewhere this one
+                # does not adopt them: what it has stopped could get out of reach.
+                for number in (signal.SIGSTOP, signal.SIGKILL) if kernel.LINUX else ():
                     for pid in descendants(os.getpid()):
                         _kill(pid, number)
                 while os.waitpid(-1, os.WNOHANG)[0]:
