@@ -100,14 +100,6 @@ _PAGE = """<!doctype html>
 LONGEST_REMEMBERED = 4096
 """Bytes of the longest request that is remembered, so that it is checked only once."""
 _USUAL_TYPES = None, "application/json"
-_DATASETS: dict[str, type[BaseModel]] = {
-    "/list_ids": known.GetPromptsRequest,
-    "/get_prompts": known.GetPromptsRequest,
-    "/get_prompt_by_id": known.GetPromptByIdRequest,
-    "/submit": known.SubmitRequest,
-    "/get_metrics": known.GetMetricsRequest,
-    "/get_metrics_function": known.GetMetricsFunctionRequest,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ def _openapi(profile: Profile) -> Answer:
     posts: dict[str, tuple[type[BaseModel], type | None]] = {
         "/run_code": (run_code, RunCodeAnswer),
         "/run_jupyter": (run_jupyter, RunJupyterAnswer),
-        **{path: (model, None) for path, model in _DATASETS.items()},
+        **{path: (model, None) for path, model in known.DATASETS.items()},
     }
     pages = {"/": "A page for people", "/v1/ping": "Is it alive", "/list_datasets": "The registered datasets"}
     return Answer.json(describe(posts, pages))
@@ -152,7 +144,7 @@ def _routes(profile: Profile) -> Routes[RouteSpec]:
             "/docs": {"GET": _HTML, "HEAD": _HTML},
             "/redoc": {"GET": _HTML, "HEAD": _HTML},
             "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
-            **{path: {"POST": RouteSpec(model=model)} for path, model in _DATASETS.items()},
+            **{path: {"POST": RouteSpec(model=model)} for path, model in known.DATASETS.items()},
         }
     )
 

@@ -12,7 +12,7 @@ from sfusion_tools.errors import MissingExtra
 
 Numbers = Mapping[str, int]
 
-_FIELD = re.compile(r"\{(\w+)\}")
+_ESCAPED_FIELD = re.compile(r"\\\{(\w+)\\\}")
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,16 @@ class Template:
 
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    parts: list[str] = []
     seen: set[str] = set()
-    at = 0
-    for found in _FIELD.finditer(text):
-        parts.append(re.escape(text[at : found.start()]))
+
+    def group(found: re.Match[str]) -> str:
         key = found[1]
         if key in seen:
-            parts.append(f"(?P={key})")
-        else:
-            parts.append(rf"(?P<{key}>[^\W\d_][\w.'’\- ]*?)" if key == "name" else rf"(?P<{key}>\d[\d,]*)")
+            return f"(?P={key})"
         seen.add(key)
-        at = found.end()
-    parts.append(re.escape(text[at:]))
-    return re.compile("".join(parts))
+        return rf"(?P<{key}>[^\W\d_][\w.'’\- ]*?)" if key == "name" else rf"(?P<{key}>\d[\d,]*)"
+
+    return re.compile(_ESCAPED_FIELD.sub(group, re.escape(text)))
 
 
 def _percent(numbers: Numbers) -> int:

@@ -12,7 +12,6 @@ Pass ``rules`` (or call ``set_faults``) for faults and ``journal`` to receive wh
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -362,5 +361,4 @@ class WireServer(ServerCore):
         return await self.start()
 
     async def __aexit__(self, *exc: object) -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await self.stop()
+        await self.stop()

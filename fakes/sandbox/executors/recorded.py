@@ -18,6 +18,7 @@ from sfusion.fakes.sandbox.body import check_body
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
+    Executor,
     RunCode,
     RunCodeAnswer,
     RunCodeRequest,
@@ -145,7 +146,7 @@ def key_of(path: str, fields: dict[str, Any]) -> str:
     return path + json.dumps(fields, sort_keys=True)
 
 
-class RecordedExecutor:
+class RecordedExecutor(Executor):
     """Replays a cassette, without the time that the recording took."""
 
     runs_code = False
@@ -169,9 +170,6 @@ class RecordedExecutor:
             return RunJupyterAnswer("SandboxError", body)
         cells = [CellResult(**cell) for cell in body["cells"]]
         return RunJupyterAnswer(**body | {"driver": _result(body["driver"]), "cells": cells})
-
-    async def aclose(self) -> None:
-        """Do nothing: no program runs."""
 
     async def _play(self, path: str, fields: dict[str, Any]) -> dict[str, Any] | str:
         key = key_of(path, fields)
