@@ -1,29 +1,17 @@
-"""Clean-up at the end of an event loop, blocking work beside it, a loop for code that blocks, and a lock."""
+"""Blocking work beside an event loop, a loop for code that blocks, and a lock."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from types import MethodType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
-async def before_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
-    """Await ``close`` when the running loop shuts down: advance this generator once, and keep it.
-
-    ``asyncio.run`` closes every live asynchronous generator after cancelling the tasks and before closing the loop, so
-    users of a tool need not close anything.
-    """
-    try:
-        yield
-    finally:
-        await close()
 
 
 def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:

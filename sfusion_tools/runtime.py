@@ -16,8 +16,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import ref
 
-from sfusion_tools._loops import before_loop_ends
-
 logger = logging.getLogger(__name__)
 
 _ATTRIBUTE = "_sfusion_scope"
@@ -52,10 +50,20 @@ class LoopScope:
         self.loop = loop
         self._orphans = orphans
         self._opened: dict[object, LoopResource] = {}
-        # asyncio.run ends this generator before it closes the loop. Its first step does not wait, so no loop is needed.
-        self._guard: AsyncGenerator[None] = before_loop_ends(self.aclose)
+        # Its first step does not wait, so no loop is needed.
+        self._guard = self._close_before_loop_ends()
         with suppress(StopIteration):
             self._guard.__anext__().__await__().send(None)
+
+    async def _close_before_loop_ends(self) -> AsyncGenerator[None]:
+        """Close everything when the loop shuts down, so that users of a tool need not close anything.
+
+        ``asyncio.run`` closes every live asynchronous generator after cancelling the tasks and before closing the loop.
+        """
+        try:
+            yield
+        finally:
+            await self.aclose()
 
     def get(self, key: object, make: Callable[[], R]) -> R:
         """Return the resource of this key; it is made on first use and closed at the end of the loop."""

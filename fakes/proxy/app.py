@@ -13,11 +13,11 @@ from multidict import CIMultiDict
 
 from sfusion.fakes.errors import BrokenStream
 from sfusion.fakes.faults import ContentFault
-from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, origin_form, relayed
+from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, relayed
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
-from sfusion.fakes.sandbox.protocol import sent_fields
+from sfusion.fakes.sandbox.protocol import DATASETS, sent_fields
 from sfusion.fakes.wire.access import Access
-from sfusion.fakes.wire.app import Execution, Request, Subject, call_of, digest_of
+from sfusion.fakes.wire.app import Execution, Request, Subject, call_of, digest_of, origin_form
 from sfusion.fakes.wire.ledger import CallRecord, Ledger
 from sfusion.fakes.wire.message import Answer
 
@@ -88,17 +88,13 @@ WHOLE_BODY = 1 << 20
 _LONGEST_UNPACKED = 64 << 20
 _RUNS = frozenset({"/run_code", "/run_jupyter"})
 _PINGS = frozenset({"/v1/ping", "/health"})
-# Requests about data sets run no code of the model, and are not work for the fake sandbox either.
-_DATASETS = frozenset(
-    {"/list_ids", "/get_prompts", "/get_prompt_by_id", "/submit", "/get_metrics", "/get_metrics_function"}
-)
 _NO_BODY = frozenset({204, 304})
 
 
 class ProxyApp:
     """Everything between the wire and the upstream."""
 
-    paths = _RUNS | _PINGS | _DATASETS
+    paths = _RUNS | _PINGS | DATASETS.keys()
 
     access: Access
     """Knows the token of the proxy."""
@@ -153,7 +149,7 @@ class ProxyVisit(GatedVisit):
         """Find the call as the fake sandbox would; a request that is not understood goes by mark or digest."""
         request = self.request
         path, method, body = request.path, request.method, request.body
-        if method != "POST" or path in _DATASETS:
+        if method != "POST" or path in DATASETS:  # which are not work for the fake sandbox either
             return Subject(f"{method} {path}", work=False)
         if path in _RUNS and request.rest is None:
             try:

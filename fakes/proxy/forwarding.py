@@ -90,15 +90,6 @@ def read_upstream(url: object) -> Upstream:
     )
 
 
-def origin_form(target: str) -> str:
-    """A request's target as path and query, even if the client sent a whole URL or just a star."""
-    if not target.startswith("/"):
-        _, found, rest = target.partition("://")
-        slash = rest.find("/")
-        target = rest[slash:] if found and slash >= 0 else "/"
-    return target.partition("#")[0]
-
-
 HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade"}

@@ -149,10 +149,5 @@ class FaultProxy(Served):
             ),
         ]
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "url": self.url,
-            "upstream": self.upstream,
-            "model": self.model.as_data(),
-            **self._server_state(),
-        }
+    def _settings(self) -> dict[str, Any]:
+        return {"upstream": self.upstream, "model": self.model.as_data()}

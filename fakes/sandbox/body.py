@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from sfusion.fakes.faults import ContentFault, Output, SandboxError, Timeout
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
-from sfusion.fakes.wire.app import DEEPEST_JSON, deeper_than, is_json, json_invalid
+from sfusion.fakes.wire.app import DEEPEST_JSON, Refused, deeper_than, is_json, json_invalid
 from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion_tools.bounded_input import levels
 
@@ -39,20 +39,12 @@ _PLACEHOLDER = "\ufdd0sfusion-not-utf8\ufdd0"
 _NOT_UTF8 = b"\xff\xfe\xfa"
 
 
-class Unusable(Exception):
-    """Raised for a body that is refused, with the answer to send."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
-
-
 def check_body(body: bytes, content_type: str | None, model: type[BaseModel]) -> dict[str, Any]:
-    """Validate a body and return its fields; raise Unusable."""
+    """Validate a body and return its fields; raise Refused."""
     value = parse_body(body, content_type)
     if value is None:
         missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
-        raise Unusable(refuse([missing | {"url": f"{_URL}missing"}]))
+        raise Refused(refuse([missing | {"url": f"{_URL}missing"}]))
     try:
         return model.model_validate(value, from_attributes=True).__dict__
     except ValidationError as error:
@@ -60,7 +52,7 @@ def check_body(body: bytes, content_type: str | None, model: type[BaseModel]) ->
             {**found, "loc": ("body", *found["loc"]), "url": _URL + found["type"]}
             for found in error.errors(include_url=False)
         ]
-        raise Unusable(refuse(problems)) from None
+        raise Refused(refuse(problems)) from None
 
 
 def parse_body(body: bytes, content_type: str | None) -> Any:
@@ -75,12 +67,12 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
         value = on_fresh_stack(lambda: json.loads(body)) if deep else _decode(body)
     except json.JSONDecodeError as error:
         if deeper_than(body[: error.pos], DEEPEST_JSON):
-            raise Unusable(unparsable()) from None
-        raise Unusable(refuse([json_invalid(error)])) from None
+            raise Refused(unparsable()) from None
+        raise Refused(refuse([json_invalid(error)])) from None
     except (ValueError, RecursionError):
-        raise Unusable(unparsable()) from None
+        raise Refused(unparsable()) from None
     if deep and deeper_than(body, DEEPEST_JSON):
-        raise Unusable(unparsable())
+        raise Refused(unparsable())
     return value
 
 

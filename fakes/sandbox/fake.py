@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaMode
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import read_rules
 from sfusion.fakes.sandbox import protocol as known
-from sfusion.fakes.sandbox.body import Unusable, check_body, render, server_error
+from sfusion.fakes.sandbox.body import check_body, render, server_error
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.sandbox.models import read_model
@@ -31,7 +31,7 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
     sent_fields,
 )
-from sfusion.fakes.wire.app import Execution, Request, Routes, Subject, call_of, digest_of
+from sfusion.fakes.wire.app import Execution, Refused, Request, Routes, Subject, call_of, digest_of
 from sfusion.fakes.wire.core import EventLogPath, RequestLog
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
@@ -100,14 +100,6 @@ _PAGE = """<!doctype html>
 LONGEST_REMEMBERED = 4096
 """Bytes of the longest request that is remembered, so that it is checked only once."""
 _USUAL_TYPES = None, "application/json"
-_DATASETS: dict[str, type[BaseModel]] = {
-    "/list_ids": known.GetPromptsRequest,
-    "/get_prompts": known.GetPromptsRequest,
-    "/get_prompt_by_id": known.GetPromptByIdRequest,
-    "/submit": known.SubmitRequest,
-    "/get_metrics": known.GetMetricsRequest,
-    "/get_metrics_function": known.GetMetricsFunctionRequest,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ def _openapi(profile: Profile) -> Answer:
     posts: dict[str, tuple[type[BaseModel], type | None]] = {
         "/run_code": (run_code, RunCodeAnswer),
         "/run_jupyter": (run_jupyter, RunJupyterAnswer),
-        **{path: (model, None) for path, model in _DATASETS.items()},
+        **{path: (model, None) for path, model in known.DATASETS.items()},
     }
     pages = {"/": "A page for people", "/v1/ping": "Is it alive", "/list_datasets": "The registered datasets"}
     return Answer.json(describe(posts, pages))
@@ -152,7 +144,7 @@ def _routes(profile: Profile) -> Routes[RouteSpec]:
             "/docs": {"GET": _HTML, "HEAD": _HTML},
             "/redoc": {"GET": _HTML, "HEAD": _HTML},
             "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
-            **{path: {"POST": RouteSpec(model=model)} for path, model in _DATASETS.items()},
+            **{path: {"POST": RouteSpec(model=model)} for path, model in known.DATASETS.items()},
         }
     )
 
@@ -208,8 +200,8 @@ class SandboxVisit(GatedVisit):
             read = _remember_program if usual else _read_program
             self.fields, subject = read(body, content_type, route.model)
             return subject
-        except Unusable as unusable:
-            self.refusal = unusable.answer
+        except Refused as refused:
+            self.refusal = refused.answer
             return Subject(digest_of(body), work=route.work)
 
     async def answer(self, execution: Execution) -> Answer:
@@ -240,7 +232,7 @@ class SandboxVisit(GatedVisit):
 
 
 def _read_program(body: bytes, content_type: str | None, model: type[BaseModel]) -> tuple[dict[str, Any], Subject]:
-    """Return the fields of a request to run code, and what it is about; raise Unusable."""
+    """Return the fields of a request to run code, and what it is about; raise Refused."""
     fields = check_body(body, content_type, model)
     code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
     sent = fields if "memory_limit_MB" in fields else {**json.loads(body), **fields}  # old servers do not know the key
@@ -309,12 +301,10 @@ class FakeSandbox(Served):
     def _families(self) -> list[MetricFamily]:
         return [*super()._families(), queue_family(self._gate.waiting)]
 
-    def state(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         return {
-            "url": self.url,
             "profile": self.profile,
             "executor": self.executor_name,
             "runs_code": self.executor.runs_code,
             "model": self.model.as_data(),
-            **self._server_state(),
         }

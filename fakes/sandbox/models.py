@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -13,6 +12,7 @@ from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Seconds
 from sfusion.fakes.fields import Drawn, NotHunted, NotShrunk, Reduced
 from sfusion_tools.errors import near, refusal
+from sfusion_tools.limiter.book import Bucket
 
 P = TypeVar("P")
 _Refusal = Annotated[
@@ -103,29 +103,19 @@ class QuotaCounter:
 
     model: Quota
     in_flight: int = 0
-    tokens: float = math.inf
-    filled_at: float = 0.0
+    bucket: Bucket | None = None
 
     def __post_init__(self) -> None:
-        self.tokens = self._size()
-
-    def _size(self) -> float:
-        if self.model.per_second is None:
-            return math.inf
-        return float(self.model.burst or max(1, math.floor(self.model.per_second)))
+        if self.model.per_second is not None:
+            self.bucket = Bucket(self.model.per_second, self.model.burst, now=0.0)
 
     def admit(self, now: float) -> float | None:
         """Admit a request (None), or return the seconds after which to retry."""
-        model = self.model
+        model, bucket = self.model, self.bucket
         if model.in_flight is not None and self.in_flight >= model.in_flight:
             return 1.0 if model.retry_after is None else model.retry_after
-        if model.per_second is not None:
-            self.tokens = min(self._size(), self.tokens + (now - self.filled_at) * model.per_second)
-            self.filled_at = now
-            if self.tokens < 1.0:
-                wait = (1.0 - self.tokens) / model.per_second
-                return wait if model.retry_after is None else model.retry_after
-            self.tokens -= 1.0
+        if bucket is not None and not bucket.take(now):
+            return bucket.ready_at(now) - now if model.retry_after is None else model.retry_after
         self.in_flight += 1
         return None
 

@@ -149,7 +149,8 @@ class Executor(Protocol):
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer: ...
 
     async def aclose(self) -> None:
-        """Stop whatever is still running."""
+        """Stop whatever is still running; by default nothing is."""
+        return
 
 
 # fmt: off
@@ -269,3 +270,14 @@ class SubmitRequest(BaseModel):
     id: int | str
     completion: str
     config: TestConfig
+
+
+DATASETS: dict[str, type[BaseModel]] = {
+    "/list_ids": GetPromptsRequest,
+    "/get_prompts": GetPromptsRequest,
+    "/get_prompt_by_id": GetPromptByIdRequest,
+    "/submit": SubmitRequest,
+    "/get_metrics": GetMetricsRequest,
+    "/get_metrics_function": GetMetricsFunctionRequest,
+}
+"""The models of the routes about data sets, which run no code of the model."""

@@ -6,7 +6,7 @@ answer = await engine.async_generate("What is 2 + 2?", {"max_new_tokens": 64})
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sfusion.fakes.errors import BadScript, BadValue, EngineDown, EngineRefused, FakeSGLangError, NothingToSay
 from sfusion.fakes.sglang.engine import FakeSGLang
@@ -14,6 +14,7 @@ from sfusion.fakes.sglang.policies import Gsm8kSolver, Misbehaving, ScriptedPoli
 from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, WordProblem, problems, prompts
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
 from sfusion.fakes.sglang.state import EngineSnapshot, Latency
+from sfusion_tools._lazy import on_first_use as _on_first_use
 
 if TYPE_CHECKING:
     from sfusion.fakes.sglang.server import FakeSGLangServer
@@ -47,10 +48,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the HTTP server on first use: that takes as long as everything else together."""
-    if name == "FakeSGLangServer":
-        from sfusion.fakes.sglang.server import FakeSGLangServer
-
-        return FakeSGLangServer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# To import the HTTP server takes as long as everything else together.
+__getattr__ = _on_first_use(__name__, {"sfusion.fakes.sglang.server": ["FakeSGLangServer"]})

@@ -10,12 +10,8 @@ from sfusion.fakes.sglang.calls import ArrayParser, ArrayStream, CallPiece, Extr
 from sfusion.fakes.sglang.completions import (
     AnswerStream,
     AnswerView,
-    StreamAborted,
     chat_logprobs,
     event,
-    is_error,
-    meta_usage,
-    whole_body,
 )
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Harmony, Reasoning, ThoughtStream
@@ -27,6 +23,7 @@ CallId = Callable[[CallPiece, int], str]
 
 @dataclass(frozen=True)
 class ChatView(AnswerView):
+    kind = "chat.completion"
     request: ChatCompletionRequest
     call_id: CallId
     parser: OwnParser | ArrayParser | None = None
@@ -37,44 +34,51 @@ class ChatView(AnswerView):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         return [tool.model_dump() for tool in self.request.tools or ()]
 
+    def stream(self) -> ChatStream:
+        return ChatStream(self)
 
-def chat_body(view: ChatView, outputs: Sequence[JsonObject]) -> JsonObject:
-    return whole_body(view, "chat.completion", outputs, [_choice(view, *numbered) for numbered in enumerate(outputs)])
+    def _choice(self, index: int, output: JsonObject) -> JsonObject:
+        meta = output["meta_info"]
+        finish = meta["finish_reason"]
+        text, thought = output["text"], ""
+        if self.reasoning is not None:
+            thought, text = self.reasoning.whole(text, self.thinks)
+        extract = self.parser.whole(text, self.tools, finish["type"]) if self.parser is not None else None
+        calls: list[JsonObject] | None = None
+        reason, matched = finish["type"], finish.get("matched")
+        if extract is not None:
+            text = extract.content
+            calls = [self.written(piece, index) for piece in extract.pieces] or None
+            if calls and reason == "stop":
+                reason, matched = "tool_calls", None
+        choice: JsonObject = {
+            "index": index,
+            "message": {
+                "role": "assistant",
+                "content": text or "",
+                "reasoning_content": thought or None,
+                "tool_calls": calls,
+            },
+            "logprobs": chat_logprobs(meta) if self.request.logprobs else None,
+            "finish_reason": reason,
+            "matched_stop": matched,
+        }
+        if self.request.return_prompt_token_ids:
+            choice["prompt_token_ids"] = output.get("prompt_token_ids")
+        if self.request.return_token_ids:
+            choice["token_ids"] = output["output_ids"]
+        if self.request.return_meta_info:
+            choice["meta_info"] = meta
+        return choice | _refused_calls(extract)
 
-
-def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
-    meta = output["meta_info"]
-    finish = meta["finish_reason"]
-    text, thought = output["text"], ""
-    if view.reasoning is not None:
-        thought, text = view.reasoning.whole(text, view.thinks)
-    extract = view.parser.whole(text, view.tools, finish["type"]) if view.parser is not None else None
-    calls: list[JsonObject] | None = None
-    reason, matched = finish["type"], finish.get("matched")
-    if extract is not None:
-        text = extract.content
-        calls = [_call(view, piece, index) for piece in extract.pieces] or None
-        if calls and reason == "stop":
-            reason, matched = "tool_calls", None
-    choice: JsonObject = {
-        "index": index,
-        "message": {
-            "role": "assistant",
-            "content": text or "",
-            "reasoning_content": thought or None,
-            "tool_calls": calls,
-        },
-        "logprobs": chat_logprobs(meta) if view.request.logprobs else None,
-        "finish_reason": reason,
-        "matched_stop": matched,
-    }
-    if view.request.return_prompt_token_ids:
-        choice["prompt_token_ids"] = output.get("prompt_token_ids")
-    if view.request.return_token_ids:
-        choice["token_ids"] = output["output_ids"]
-    if view.request.return_meta_info:
-        choice["meta_info"] = meta
-    return choice | _refused_calls(extract)
+    def written(self, piece: CallPiece, choice: int) -> JsonObject:
+        """Return a call, or a part of one, as the answer has it."""
+        return {
+            "id": self.call_id(piece, choice) if piece.name else None,
+            "index": piece.index,
+            "type": "function",
+            "function": {"name": piece.name, "arguments": piece.arguments},
+        }
 
 
 def _refused_calls(extract: Extract | None) -> JsonObject:
@@ -83,20 +87,10 @@ def _refused_calls(extract: Extract | None) -> JsonObject:
     return {"problems": refused} if refused else {}
 
 
-def _call(view: ChatView, piece: CallPiece, choice: int) -> JsonObject:
-    return {
-        "id": view.call_id(piece, choice) if piece.name else None,
-        "index": piece.index,
-        "type": "function",
-        "function": {"name": piece.name, "arguments": piece.arguments},
-    }
-
-
 @dataclass(slots=True)
 class _Choice:
     """The state of one choice while it streams."""
 
-    shown: int = 0
     logprobs_shown: int = 0
     calls: OwnStream | ArrayStream | None = None
     thinking: ThoughtStream | None = None
@@ -115,22 +109,14 @@ class ChatStream(AnswerStream):
         self._choices: dict[int, _Choice] = {}
         self._finished: dict[int, JsonObject] = {}
 
-    def feed(self, output: JsonObject) -> Iterator[bytes]:
-        """Yield the events of one step of the engine; raises StreamAborted for an abort with an error status."""
-        index, meta = output.get("index", 0), output["meta_info"]
-        finish = meta["finish_reason"]
+    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
+        finish = output["meta_info"]["finish_reason"]
         if finish is not None:
-            if is_error(finish):
-                raise StreamAborted(finish)
             self._finished[index] = finish
-        self._metas[index] = meta
-        if index not in self._choices:
+        if first:
             self._choices[index] = self._begin()
             yield self._plain(index, {"reasoning_content": None, "role": "assistant", "content": ""})
-        choice = self._choices[index]
-        delta = output["text"][choice.shown :]
-        choice.shown += len(delta)
-        yield from self._delta(index, choice, delta, finish)
+        yield from self._delta(index, self._choices[index], delta, finish)
 
     def _begin(self) -> _Choice:
         view = self._view
@@ -178,10 +164,9 @@ class ChatStream(AnswerStream):
             yield self._full(index, {"content": extract.content})
         for piece in extract.pieces:
             choice.called = True
-            yield self._full(index, {"tool_calls": [_call(self._view, piece, index)]})
+            yield self._full(index, {"tool_calls": [self._view.written(piece, index)]})
 
     def finish(self) -> Iterator[bytes]:
-        """Yield the events after the last step."""
         for index, finish in self._finished.items():
             choice = self._choices[index]
             reason = "tool_calls" if choice.called and finish["type"] == "stop" else finish["type"]
@@ -195,11 +180,11 @@ class ChatStream(AnswerStream):
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None, "matched_stop": None}
         body = self._chunk([choice | more])
         if self._continuous and not more and "role" not in delta:
-            body["usage"] = meta_usage(self._metas[index])
+            body["usage"] = self._usage_so_far(index)
         return event(body)
 
     def _full(self, index: int, delta: JsonObject) -> bytes:
         """An event with tool calls, which has every key."""
         whole = {"role": None, "content": None, "reasoning_content": None, "tool_calls": None} | delta
         entry = {"index": index, "delta": whole, "logprobs": None, "finish_reason": None, "matched_stop": None}
-        return event(self._chunk([entry]) | {"usage": meta_usage(self._metas[index]) if self._continuous else None})
+        return event(self._chunk([entry]) | {"usage": self._usage_so_far(index)})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from sfusion.fakes.errors import BadValue
+from sfusion.fakes.sglang.generation import GenerateCall
+from sfusion.fakes.sglang.json_schema import validator
 from sfusion.fakes.sglang.rendering import Constraint
-from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest, ToolChoice
 from sfusion_tools.tokenizers import Tokenizer
 
@@ -39,9 +39,9 @@ def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
             continue
         try:
             _respell_types(tool.function.parameters)
-            flaw = _schema_flaw(json.dumps(tool.function.parameters))
-            if flaw is not None:
-                return f"Tool {number} function has invalid 'parameters' schema: {flaw}"
+            validator(json.dumps(tool.function.parameters))
+        except BadValue as error:
+            return f"Tool {number} function has invalid 'parameters' schema: {error.__cause__}"
         except RecursionError:
             return f"Tool {number} function 'parameters' schema is too deeply nested or contains a cycle."
     wanted = request.max_completion_tokens or request.max_tokens
@@ -59,18 +59,6 @@ def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
         for part in message.content if isinstance(message.content, list) else ():
             if part.type in ("image_url", "video_url", "audio_url"):
                 return f"Model only supports text input; received unsupported content type '{part.type}'."
-    return None
-
-
-@lru_cache(maxsize=512)
-def _schema_flaw(schema: str) -> str | None:
-    """Return what is wrong with a schema. Cached: the check takes milliseconds, and rollouts repeat the same tools."""
-    from jsonschema import Draft202012Validator, SchemaError
-
-    try:
-        Draft202012Validator.check_schema(json.loads(schema))
-    except SchemaError as error:
-        return str(error)
     return None
 
 

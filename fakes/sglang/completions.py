@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -36,10 +37,6 @@ def error_event(message: str, type: str = "BadRequestError", code: int = 400) ->
     return f"data: {json.dumps({'error': flat_error(message, type, code)}, ensure_ascii=False)}\n\n".encode()
 
 
-def native_error(message: str) -> JsonObject:
-    return {"error": {"message": message}}
-
-
 def native_error_event(message: str, code: int = 400) -> bytes:
     """An error inside a stream of ``/generate``."""
     retryable = code >= 500
@@ -47,31 +44,19 @@ def native_error_event(message: str, code: int = 400) -> bytes:
     return event({"error": {"message": message, "type": kind, "code": code, "retryable": retryable}})
 
 
-def usage(prompt: int, completion: int, cached: int | None = None, reasoning: int = 0) -> JsonObject:
-    """Token counts; cached tokens only if they are reported and not zero."""
+def usage(metas: Mapping[int, JsonObject], samples: int = 1, report_cache: bool = False) -> JsonObject:
+    """Token counts of some choices; a prompt with several samples is counted once, cached tokens if there are any."""
+    firsts = [meta for index, meta in metas.items() if index % samples == 0]
+    prompt = sum(meta["prompt_tokens"] for meta in firsts)
+    completion = sum(meta["completion_tokens"] for meta in metas.values())
+    cached = sum(meta["cached_tokens"] for meta in firsts) if report_cache else 0
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
         "prompt_tokens_details": {"cached_tokens": cached} if cached else None,
-        "reasoning_tokens": reasoning,
+        "reasoning_tokens": sum(meta["reasoning_tokens"] for meta in metas.values()),
     }
-
-
-def total_usage(metas: Mapping[int, JsonObject], samples: int, report_cache: bool) -> JsonObject:
-    """Token counts of all choices; a prompt with several samples is counted once."""
-    firsts = [meta for index, meta in metas.items() if index % samples == 0]
-    return usage(
-        sum(meta["prompt_tokens"] for meta in firsts),
-        sum(meta["completion_tokens"] for meta in metas.values()),
-        sum(meta["cached_tokens"] for meta in firsts) if report_cache else None,
-        sum(meta["reasoning_tokens"] for meta in metas.values()),
-    )
-
-
-def meta_usage(meta: JsonObject) -> JsonObject:
-    """Token counts of one choice so far."""
-    return usage(meta["prompt_tokens"], meta["completion_tokens"], None, meta["reasoning_tokens"])
 
 
 def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
@@ -89,29 +74,36 @@ def _bytes(text: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class AnswerView:
-    """The options of one request that shape its answer."""
+class AnswerView(ABC):
+    """Makes the answer to one request of an OpenAI route, as its options say."""
 
+    kind: ClassVar[str]
     request: ChatCompletionRequest | CompletionRequest
     created: int
     report_cache: bool
 
+    def body(self, outputs: Sequence[JsonObject]) -> JsonObject:
+        """The answer to a request that does not stream."""
+        metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
+        return {
+            "id": metas[0]["id"],
+            "object": self.kind,
+            "created": self.created,
+            "model": self.request.model,
+            "choices": [self._choice(*numbered) for numbered in enumerate(outputs)],
+            "usage": usage(metas, self.request.n, self.report_cache),
+            "metadata": {"weight_version": metas[0]["weight_version"]},
+        }
 
-def whole_body(view: AnswerView, kind: str, outputs: Sequence[JsonObject], choices: list[JsonObject]) -> JsonObject:
-    """The answer of an OpenAI route that does not stream."""
-    metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
-    return {
-        "id": metas[0]["id"],
-        "object": kind,
-        "created": view.created,
-        "model": view.request.model,
-        "choices": choices,
-        "usage": total_usage(metas, view.request.n, view.report_cache),
-        "metadata": {"weight_version": metas[0]["weight_version"]},
-    }
+    @abstractmethod
+    def _choice(self, index: int, output: JsonObject) -> JsonObject: ...
+
+    @abstractmethod
+    def stream(self) -> AnswerStream:
+        """What makes the events of the answer to a request that streams."""
 
 
-class AnswerStream:
+class AnswerStream(ABC):
     """Turns the engine's stream into the events of an OpenAI route."""
 
     kind: ClassVar[str]
@@ -120,6 +112,8 @@ class AnswerStream:
         self._view = view
         self._metas: dict[int, JsonObject] = {}
         """The last meta information of each choice."""
+        self._shown: dict[int, int] = {}
+        """How many characters of each choice were sent."""
         options = view.request.stream_options
         self._include_usage = bool(options and options.include_usage)
         self._continuous = bool(options and options.continuous_usage_stats)
@@ -129,8 +123,31 @@ class AnswerStream:
         """True once anything was sent to the client."""
         return bool(self._metas)
 
+    def feed(self, output: JsonObject) -> Iterator[bytes]:
+        """Yield the events of one step of the engine; raises StreamAborted for an abort with an error status."""
+        index, meta = output.get("index", 0), output["meta_info"]
+        if meta["finish_reason"] is not None and is_error(meta["finish_reason"]):
+            raise StreamAborted(meta["finish_reason"])
+        first = index not in self._metas
+        self._metas[index] = meta
+        delta = output["text"][self._shown.get(index, 0) :]
+        self._shown[index] = len(output["text"])
+        yield from self._step(index, output, delta, first=first)
+
+    @abstractmethod
+    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
+        """Yield the events of a step that adds this text to a choice."""
+
+    @abstractmethod
+    def finish(self) -> Iterator[bytes]:
+        """Yield the events after the last step."""
+
     def _total_usage(self) -> JsonObject:
-        return total_usage(dict(sorted(self._metas.items())), self._view.request.n, self._view.report_cache)
+        return usage(dict(sorted(self._metas.items())), self._view.request.n, self._view.report_cache)
+
+    def _usage_so_far(self, index: int) -> JsonObject | None:
+        """Token counts of one choice, if the request wants them with every event."""
+        return usage({0: self._metas[index]}) if self._continuous else None
 
     def _chunk(self, choices: list[JsonObject]) -> JsonObject:
         return {
@@ -162,8 +179,12 @@ def is_error(finish: JsonObject) -> bool:
 
 @dataclass(frozen=True)
 class CompletionView(AnswerView):
+    kind = "text_completion"
     request: CompletionRequest
     tokenizer: Tokenizer
+
+    def stream(self) -> CompletionStream:
+        return CompletionStream(self)
 
     def echo(self, index: int) -> str:
         """Return the prompt of a choice if the request wants it repeated."""
@@ -193,24 +214,19 @@ class CompletionView(AnswerView):
             "top_logprobs": [None if top is None else {text: logprob for logprob, _, text in top} for top in tops],
         }
 
-
-def completion_body(view: CompletionView, outputs: Sequence[JsonObject]) -> JsonObject:
-    return whole_body(view, "text_completion", outputs, [_choice(view, *numbered) for numbered in enumerate(outputs)])
-
-
-def _choice(view: CompletionView, index: int, output: JsonObject) -> JsonObject:
-    meta = output["meta_info"]
-    finish = meta["finish_reason"]
-    choice = {
-        "index": index,
-        "text": view.echo(index) + output["text"],
-        "logprobs": view.logprobs(meta, 0, True),
-        "finish_reason": finish["type"],
-        "matched_stop": finish.get("matched"),
-    }
-    if view.request.return_token_ids:
-        choice |= {"token_ids": output["output_ids"], "prompt_token_ids": output.get("prompt_token_ids")}
-    return choice
+    def _choice(self, index: int, output: JsonObject) -> JsonObject:
+        meta = output["meta_info"]
+        finish = meta["finish_reason"]
+        choice = {
+            "index": index,
+            "text": self.echo(index) + output["text"],
+            "logprobs": self.logprobs(meta, 0, True),
+            "finish_reason": finish["type"],
+            "matched_stop": finish.get("matched"),
+        }
+        if self.request.return_token_ids:
+            choice |= {"token_ids": output["output_ids"], "prompt_token_ids": output.get("prompt_token_ids")}
+        return choice
 
 
 class CompletionStream(AnswerStream):
@@ -221,20 +237,11 @@ class CompletionStream(AnswerStream):
 
     def __init__(self, view: CompletionView) -> None:
         super().__init__(view)
-        self._shown: dict[int, int] = {}
         self._tokens: dict[int, int] = {}
 
-    def feed(self, output: JsonObject) -> Iterator[bytes]:
-        """Yield the event of one step of the engine."""
-        view, index, meta = self._view, output.get("index", 0), output["meta_info"]
+    def _step(self, index: int, output: JsonObject, delta: str, *, first: bool) -> Iterator[bytes]:
+        view, meta, tokens = self._view, output["meta_info"], self._tokens.get(index, 0)
         finish = meta["finish_reason"]
-        if finish is not None and is_error(finish):
-            raise StreamAborted(finish)
-        first = index not in self._metas
-        self._metas[index] = meta
-        shown, tokens = self._shown.get(index, 0), self._tokens.get(index, 0)
-        delta = output["text"][shown:]
-        self._shown[index] = len(output["text"])
         choice: JsonObject = {
             "index": index,
             "text": (view.echo(index) if first else "") + delta,
@@ -247,11 +254,11 @@ class CompletionStream(AnswerStream):
             if first:
                 choice["prompt_token_ids"] = output.get("prompt_token_ids")
         self._tokens[index] = meta["completion_tokens"]
-        yield event(self._chunk([choice]) | {"usage": meta_usage(meta) if self._continuous else None})
+        yield event(self._chunk([choice]) | {"usage": self._usage_so_far(index)})
 
     def finish(self) -> Iterator[bytes]:
         """Yield the usage event after the last step, if the request wants it; null values are left out."""
         if not self._include_usage:
             return
-        usage = self._total_usage()
-        yield event(self._chunk([]) | {"usage": {key: value for key, value in usage.items() if value is not None}})
+        total = self._total_usage()
+        yield event(self._chunk([]) | {"usage": {key: value for key, value in total.items() if value is not None}})

@@ -12,11 +12,18 @@ from typing import Any
 from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
 from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.faults import EngineFaults
-from sfusion.fakes.sglang.generation import Generation, GenerationRequest, StreamProgress, output, steps_of
+from sfusion.fakes.sglang.generation import (
+    GenerateCall,
+    Generation,
+    GenerationRequest,
+    StreamProgress,
+    output,
+    steps_of,
+)
 from sfusion.fakes.sglang.keyed_digest import hex_id, whole
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
 from sfusion.fakes.sglang.rendering import read_ids, read_tools, render_reply
-from sfusion.fakes.sglang.requests import CALL_OPTIONS, GenerateCall, requests_of
+from sfusion.fakes.sglang.requests import CALL_OPTIONS, requests_of
 from sfusion.fakes.sglang.sampling import end
 from sfusion.fakes.sglang.state import EngineRun, EngineSnapshot, Latency, State
 from sfusion_tools.formats import get_format
@@ -45,7 +52,6 @@ class FakeSGLang:
         max_running: int | None = None,
         max_queued: int | None = None,
         stream_interval: int = 4,
-        weight_version: str = "default",
         label_tool_calls: bool = False,
         faults: Iterable[Rule] = (),
         seed: int = 0,
@@ -61,7 +67,7 @@ class FakeSGLang:
         self.latency = latency or Latency()
         self.max_queued = max_queued
         self.stream_interval = stream_interval
-        self.weight_version = weight_version
+        self.weight_version = "default"
         self.label_tool_calls = label_tool_calls
         self.seed = seed
         self.step = step
@@ -273,8 +279,8 @@ class FakeSGLang:
             waiting.wake.set()
 
     def _generation(self, request: GenerationRequest) -> Generation:
-        messages = request.messages or read_ids(request.ids, request.prompt, self.tokenizer)
-        tools = request.tools or read_tools(messages)
+        messages = request.call.messages or read_ids(request.ids, request.prompt, self.tokenizer)
+        tools = request.call.tools or read_tools(messages)
         custom = request.sampling.get("custom_params") or {}
         ask = Ask(
             prompt=request.prompt,
@@ -295,7 +301,7 @@ class FakeSGLang:
         if reply.steps is not None:
             steps, finish = reply.steps, reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
         else:
-            text = render_reply(reply, self.format, tools, request.constraint, request.params.json_schema)
+            text = render_reply(reply, self.format, tools, request.call.constraint, request.params.json_schema)
             ending = end(text, request.params, self.tokenizer, self.context_length - len(request.ids))
             skip = request.params.skip_special_tokens
             steps = steps_of(ending, self.tokenizer, self.stream_interval, skip)

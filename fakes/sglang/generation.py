@@ -24,25 +24,41 @@ class Logprobs:
     start: int = -1
     top: int = 0
     token_ids: tuple[int, ...] = ()
-    with_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateCall:
+    """The arguments of one call of the engine, or of one ``/generate`` request."""
+
+    text: str | Sequence[str] | None = None
+    input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None
+    sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    return_logprob: bool | Sequence[bool] | None = None
+    logprob_start_len: int | Sequence[int] | None = None
+    top_logprobs_num: int | Sequence[int] | None = None
+    token_ids_logprob: Sequence[int] | Sequence[Sequence[int]] | None = None
+    return_text_in_logprobs: bool = False
+    stream: bool = False
+    rid: str | Sequence[str] | None = None
+    return_prompt_token_ids: bool = False
+    messages: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
+    constraint: Constraint = field(default_factory=Constraint)
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One sample of one prompt, validated."""
+    """One sample of one prompt of a call, validated."""
 
+    call: GenerateCall
     rid: str
     ids: tuple[int, ...]
     prompt: str
     params: SamplingParams
-    messages: tuple[Mapping[str, Any], ...] = ()
-    tools: tuple[Mapping[str, Any], ...] = ()
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    logprobs: Logprobs = field(default_factory=Logprobs)
-    sample: int = 0
-    index: int | None = None
-    return_prompt_ids: bool = False
-    constraint: Constraint = field(default_factory=Constraint)
+    sampling: Mapping[str, Any]
+    logprobs: Logprobs
+    sample: int
+    index: int | None
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -158,7 +174,7 @@ def output(
     if latency is not None:
         meta["e2e_latency"] = latency
     body: JsonObject = {"text": "".join(step.text for step in done), "output_ids": ids, "meta_info": meta}
-    if request.return_prompt_ids:
+    if request.call.return_prompt_token_ids:
         body["prompt_token_ids"] = list(request.ids)
     if request.index is not None:
         body["index"] = request.index
@@ -176,7 +192,7 @@ def _logprobs(
     want, keys = request.logprobs, request.keys
 
     def triple(logprob: float | None, number: int) -> list[Any]:
-        return [logprob, number, decoded([number], tokenizer) if want.with_text else None]
+        return [logprob, number, decoded([number], tokenizer) if request.call.return_text_in_logprobs else None]
 
     def row(own: list[Any], *place: Key) -> list[list[Any]]:
         """The token itself and others, which share what is left of the probability; the most probable is first."""

@@ -120,27 +120,19 @@ class _Script:
     otherwise: ScriptedTurn | None = None
 
 
+_REWARD_TOOL = "calc_gsm8k_reward"
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
 class Gsm8kSolver:
     """A policy that uses nothing but the text of the question.
 
-    It calls ``code_tool`` with a program, tries again if the result is not a number, passes its answer to
-    ``reward_tool`` once if that tool is offered, and ends with ``#### ANSWER``. With ``marks``, each program contains
-    ``sfusion:call=ID``, so that a sandbox's ledger can follow it.
+    It calls ``code_interpreter`` with a program, tries again if the result is not a number, passes its answer to
+    ``calc_gsm8k_reward`` once if that tool is offered, and ends with ``#### ANSWER``. With ``marks``, each program
+    contains ``sfusion:call=ID``, so that a sandbox's ledger can follow it.
     """
 
-    def __init__(
-        self,
-        *,
-        code_tool: str = "code_interpreter",
-        reward_tool: str = "calc_gsm8k_reward",
-        attempts: int = 3,
-        marks: bool = False,
-    ) -> None:
-        self.code_tool = code_tool
-        self.reward_tool = reward_tool
+    def __init__(self, *, attempts: int = 3, marks: bool = False) -> None:
         self.attempts = attempts
         self.marks = marks
 
@@ -155,8 +147,8 @@ class Gsm8kSolver:
         closing = f"<think>\n{template.fill(template.closing, name, numbers, result=answer)}</think>\n\n"
         turns = [message for message in ask.messages if message.get("role") == "assistant"]
         said = "\n".join(f"{turn.get('content')}{turn.get('tool_calls')}" for turn in turns)
-        if self.reward_tool in ask.tool_names and self.reward_tool not in said:
-            return Reply(closing, (ToolCall(self.reward_tool, {"answer": answer}),))
+        if _REWARD_TOOL in ask.tool_names and _REWARD_TOOL not in said:
+            return Reply(closing, (ToolCall(_REWARD_TOOL, {"answer": answer}),))
         return Reply(f"{closing}#### {answer}")
 
     def _program(self, ask: Ask, template: Template, name: str, numbers: Mapping[str, int]) -> Reply:
@@ -170,7 +162,7 @@ class Gsm8kSolver:
         if self.marks:
             own = () if ask.sampling.get("sampling_seed") is None else (ask.seed,)  # siblings have one question
             code = f"# sfusion:call={template.kind}-{hex_id(10, ask.question, ask.sample, *own)}-{ask.turn}\n{code}"
-        call = ToolCall(self.code_tool, {"code": code, **template.extra_arguments})
+        call = ToolCall("code_interpreter", {"code": code, **template.extra_arguments})
         return Reply(f"<think>\n{thought}</think>\n\n", (call,))
 
     def _answer(self, ask: Ask) -> str | None:
@@ -195,8 +187,8 @@ def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
 class Misbehaving:
     """A policy that makes the calls of another one malformed.
 
-    At a step, ``rate + slope * step`` of the turns that call a tool (at most ``ceiling``) are malformed, each in one of
-    the ways of the catalogue. Which turns depends on the seed and the conversation: a turn that is malformed at one
+    At a step, ``rate + slope * step`` of the turns that call a tool are malformed, each in one of the ways of the
+    catalogue. Which turns depends on the seed and the conversation: a turn that is malformed at one
     step is malformed at every later one.
     """
 
@@ -206,24 +198,21 @@ class Misbehaving:
         *,
         rate: float = 0.05,
         slope: float = 0.01,
-        ceiling: float = 1.0,
         only: Sequence[str] | None = None,
     ) -> None:
-        for name, value in (("rate", rate), ("ceiling", ceiling)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, found {value}")
+        if not 0 <= rate <= 1:
+            raise ValueError(f"rate must be between 0 and 1, found {rate}")
         unknown = sorted(set(only or ()) - set(kinds()))
         if unknown:
             raise ValueError(f"there is no kind of malformed text called {unknown[0]!r}: {near(unknown[0], kinds())}")
         self.inner = inner or Gsm8kSolver()
         self.rate = rate
         self.slope = slope
-        self.ceiling = ceiling
         self.kinds = tuple(only or kinds())
 
     def rate_at(self, step: int) -> float:
         """Return the share of turns that are malformed at a step."""
-        return max(0.0, min(self.ceiling, self.rate + self.slope * step))
+        return max(0.0, min(1.0, self.rate + self.slope * step))
 
     def reply(self, ask: Ask) -> Reply:
         good = self.inner.reply(ask)

@@ -12,7 +12,7 @@ from sfusion_tools.errors import MissingExtra
 
 Numbers = Mapping[str, int]
 
-_FIELD = re.compile(r"\{(\w+)\}")
+_ESCAPED_FIELD = re.compile(r"\\\{(\w+)\\\}")
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,16 @@ class Template:
 
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    parts: list[str] = []
     seen: set[str] = set()
-    at = 0
-    for found in _FIELD.finditer(text):
-        parts.append(re.escape(text[at : found.start()]))
+
+    def group(found: re.Match[str]) -> str:
         key = found[1]
         if key in seen:
-            parts.append(f"(?P={key})")
-        else:
-            parts.append(rf"(?P<{key}>[^\W\d_][\w.'’\- ]*?)" if key == "name" else rf"(?P<{key}>\d[\d,]*)")
+            return f"(?P={key})"
         seen.add(key)
-        at = found.end()
-    parts.append(re.escape(text[at:]))
-    return re.compile("".join(parts))
+        return rf"(?P<{key}>[^\W\d_][\w.'’\- ]*?)" if key == "name" else rf"(?P<{key}>\d[\d,]*)"
+
+    return re.compile(_ESCAPED_FIELD.sub(group, re.escape(text)))
 
 
 def _percent(numbers: Numbers) -> int:
@@ -302,19 +298,17 @@ def _numbers(template: Template, key: tuple[int, str, int]) -> dict[str, int]:
     return numbers
 
 
-def prompts(
-    seed: int, count: int, locales: tuple[str, ...] = ("en_US", "de_DE", "ja_JP")
-) -> list[list[dict[str, str]]]:
+def prompts(seed: int, count: int) -> list[list[dict[str, str]]]:
     """Return ``count`` varied first messages, with names, places and text from Faker. Needs the extra ``faker``."""
     try:
         from faker import Faker
     except ImportError as error:
         raise MissingExtra("prompts()", "faker", error) from error
-    fakers = {locale: Faker(locale) for locale in locales}
+    fakers = {locale: Faker(locale) for locale in _LOCALES}
     made: list[list[dict[str, str]]] = []
     for number in range(count):
         key = (seed, "prompt", number)
-        faker = fakers[pick(locales, *key, "locale")]
+        faker = fakers[pick(_LOCALES, *key, "locale")]
         faker.seed_instance(whole(0, 2**31, *key, "text"))
         request = pick(_REQUESTS, *key, "wish").format(
             name=faker.name(), city=faker.city(), company=faker.company(), word=faker.word(), text=faker.sentence()
@@ -328,6 +322,7 @@ def prompts(
     return made
 
 
+_LOCALES = ("en_US", "de_DE", "ja_JP")
 _REQUESTS = (
     "{name} of {company} asks: how many letters are in “{text}”?",
     "Write the name of {city} backwards with code.",

@@ -12,7 +12,7 @@ from sfusion.fakes.errors import NothingToSay
 from sfusion.fakes.sglang.json_schema import constrained, smallest
 from sfusion.fakes.sglang.protocol import Reply, ToolCall
 from sfusion_tools.formats import Format, RenderError
-from sfusion_tools.tokenizers import Tokenizer
+from sfusion_tools.tokenizers import IM_END, IM_START, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,6 @@ def _forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> ToolCa
     arguments = smallest({"type": "object", **(function.get("parameters") or {})})
     return ToolCall(str(function.get("name") or name or ""), arguments)
 
-
-IM_START = "<|im_start|>"
-IM_END = "<|im_end|>"
 
 _TOOLS = re.compile(r"<tools>\n?(.*?)\n?</tools>", re.DOTALL)
 _TOOL_RESPONSE = re.compile(r"\s*<tool_response>\n?(.*?)\n?</tool_response>\s*", re.DOTALL)

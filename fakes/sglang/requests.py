@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import Any
 
 from sfusion.fakes.errors import BadValue
-from sfusion.fakes.sglang.generation import GenerationRequest, Logprobs, decoded
-from sfusion.fakes.sglang.rendering import Constraint
+from sfusion.fakes.sglang.generation import GenerateCall, GenerationRequest, Logprobs, decoded
 from sfusion.fakes.sglang.sampling import SamplingParams
 from sfusion_tools.tokenizers import Tokenizer
 
 # sglang has no such bounds; without them one short request would keep the fake busy for hours.
 _MOST_SAMPLES = 16_384
 _MOST_LOGPROBS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class GenerateCall:
-    """The arguments of one call of the engine, or of one ``/generate`` request."""
-
-    text: str | Sequence[str] | None = None
-    input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None
-    sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
-    return_logprob: bool | Sequence[bool] | None = None
-    logprob_start_len: int | Sequence[int] | None = None
-    top_logprobs_num: int | Sequence[int] | None = None
-    token_ids_logprob: Sequence[int] | Sequence[Sequence[int]] | None = None
-    return_text_in_logprobs: bool = False
-    stream: bool = False
-    rid: str | Sequence[str] | None = None
-    return_prompt_token_ids: bool = False
-    messages: tuple[Mapping[str, Any], ...] = ()
-    tools: tuple[Mapping[str, Any], ...] = ()
-    constraint: Constraint = field(default_factory=Constraint)
 
 
 CALL_OPTIONS = frozenset(field.name for field in fields(GenerateCall)) - {"messages", "tools", "constraint"}
@@ -75,24 +54,20 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
             start=-1 if want[1] is None else want[1],
             top=want[2] or 0,
             token_ids=tuple(want[3] or ()),
-            with_text=call.return_text_in_logprobs,
         )
         for sample in range(samples):
             index = number * samples + sample
             made.append(
                 GenerationRequest(
+                    call=call,
                     rid=rids[index],
                     ids=tuple(ids),
                     prompt=text,
                     params=checked,
-                    messages=call.messages,
-                    tools=call.tools,
                     sampling=params or {},
                     logprobs=logprobs,
                     sample=sample,
                     index=index if is_batch else None,
-                    return_prompt_ids=call.return_prompt_token_ids,
-                    constraint=call.constraint,
                 )
             )
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -15,30 +15,28 @@ from pydantic import Field
 from sfusion.fakes.errors import BadValue, EngineRefused, FakeSGLangError
 from sfusion.fakes.sglang import schema
 from sfusion.fakes.sglang.calls import ArrayParser, CallPiece, OwnParser, call_parser
-from sfusion.fakes.sglang.chat import ChatStream, ChatView, chat_body
+from sfusion.fakes.sglang.chat import ChatView
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
 from sfusion.fakes.sglang.completions import (
     DONE,
     EVENT_STREAM,
-    CompletionStream,
+    AnswerStream,
+    AnswerView,
     CompletionView,
     StreamAborted,
-    completion_body,
     error_answer,
     error_event,
     event,
     is_error,
-    native_error,
     native_error_event,
 )
 from sfusion.fakes.sglang.dialects import dialect_of, is_written_as_array, shown_name
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.generation import StreamProgress
+from sfusion.fakes.sglang.generation import GenerateCall, StreamProgress
 from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.more_routes import MoreHandlers
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Reasoning, reasoning_parser
-from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.validation import read_body, read_json_body, read_query
 from sfusion.fakes.wire.app import Handler, Request
 from sfusion.fakes.wire.message import Answer
@@ -251,7 +249,7 @@ class Handlers:
         try:
             output = await self._output(call)
         except ValueError as error:
-            return Answer.json(native_error(str(error)), status=400)
+            return Answer.json({"error": {"message": str(error)}}, status=400)
         except EngineRefused:
             raise
         except Exception as error:  # a policy may raise anything
@@ -287,9 +285,7 @@ class Handlers:
             call = chat_call(body, self._engine.tokenizer, as_array, thinking.end if thinking else None)
         except (ValueError, TemplateError) as error:
             return error_answer(str(error), "BadRequest")
-        if body.stream:
-            return await self._streamed(call, ChatStream(view))
-        return await self._whole(call, lambda outputs: chat_body(view, outputs))
+        return await self._answer(call, view)
 
     def _view(self, body: schema.ChatCompletionRequest, as_array: bool) -> ChatView:
         model = self._model
@@ -323,16 +319,16 @@ class Handlers:
         except ValueError as error:
             return error_answer(str(error))
         view = CompletionView(body, int(time.time()), self._model.report_cache, self._engine.tokenizer)
-        if body.stream:
-            return await self._streamed(call, CompletionStream(view))
-        return await self._whole(call, lambda outputs: completion_body(view, outputs))
+        return await self._answer(call, view)
 
-    async def _whole(self, call: GenerateCall, body: Callable[[list[JsonObject]], JsonObject]) -> Answer:
+    async def _answer(self, call: GenerateCall, view: AnswerView) -> Answer:
+        if call.stream:
+            return await self._streamed(call, view.stream())
         try:
             output = await self._output(call)
         except Exception as error:
             return _failure(error)
-        return Answer.json(body(output if isinstance(output, list) else [output]))
+        return Answer.json(view.body(output if isinstance(output, list) else [output]))
 
     async def _output(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
         """Generate; an abort with an error status is raised."""
@@ -345,7 +341,7 @@ class Handlers:
                 raise EngineRefused(finish["message"], finish["status_code"])
         return output
 
-    async def _streamed(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> Answer:
+    async def _streamed(self, call: GenerateCall, stream: AnswerStream) -> Answer:
         """Wait for the first events, so that an invalid request is answered with an error status."""
         progress = StreamProgress()
         events = self._events(call, stream, progress)
@@ -356,7 +352,7 @@ class Handlers:
         return Answer(stream=_after(first, events), content_type=EVENT_STREAM, share=lambda: progress.sent)
 
     async def _events(
-        self, call: GenerateCall, stream: ChatStream | CompletionStream, progress: StreamProgress
+        self, call: GenerateCall, stream: AnswerStream, progress: StreamProgress
     ) -> AsyncGenerator[bytes, None]:
         try:
             async with aclosing(self._engine.stream(call, progress)) as outputs:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Self, Union
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from sfusion.fakes.sglang.requests import CALL_OPTIONS, GenerateCall
+from sfusion.fakes.sglang.generation import GenerateCall
+from sfusion.fakes.sglang.requests import CALL_OPTIONS
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Role = Literal["system", "assistant", "tool", "function", "developer", "latest_reminder"]

@@ -16,8 +16,7 @@ from sfusion.fakes.sglang.faults import engine_rules, split
 from sfusion.fakes.sglang.policies import Gsm8kSolver
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.routes import Handlers, ModelInfo
-from sfusion.fakes.sglang.validation import Refused
-from sfusion.fakes.wire.app import MARK, App, Execution, Handler, Request, Routes, Subject, Visit, digest_of
+from sfusion.fakes.wire.app import MARK, App, Execution, Handler, Refused, Request, Routes, Subject, Visit, digest_of
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.served import Served, ServerOptions, queue_family, server_of
 from sfusion.fakes.wire.server import WireServer

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from sfusion.fakes.errors import FakeSGLangError
 from sfusion.fakes.sglang.completions import error_answer
-from sfusion.fakes.wire.app import DEEPEST_JSON, Request, deeper_than, is_json, json_invalid
+from sfusion.fakes.wire.app import DEEPEST_JSON, Refused, Request, deeper_than, is_json, json_invalid
 from sfusion.fakes.wire.message import Answer
 
 T = TypeVar("T")
@@ -19,14 +18,6 @@ T = TypeVar("T")
 Detail = dict[str, Any]
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
-
-
-class Refused(FakeSGLangError):
-    """Raised for a request that is not valid, with the answer to it."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
 
 
 def _invalid(details: list[Detail], where: str) -> Refused:

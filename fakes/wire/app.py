@@ -49,10 +49,13 @@ class Request:
         """The Host header, or the server's own address."""
         return self.headers.get("Host") or self.address
 
-    @property
-    def wants_close(self) -> bool:
-        """uvicorn closes for HTTP/1.0 and for exactly ``close``."""
-        return self.http_1_0 or self.headers.get("Connection") == "close"
+
+class Refused(Exception):
+    """Raised for a request that is not valid, with the answer to it."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
 @dataclass(slots=True)
@@ -134,14 +137,17 @@ def parse_target(target: str) -> tuple[str, str]:
     """Split a request target into the decoded path and the raw query, as uvicorn does."""
     if not ("%" in target or "?" in target or "#" in target) and target[:1] == "/":
         return target, ""
+    path, _, query = origin_form(target, target).partition("?")
+    return (unquote(path) if "%" in path else path), query
+
+
+def origin_form(target: str, otherwise: str = "/") -> str:
+    """A request's target as path and query, even if the client sent a whole URL, or something else such as a star."""
     if not target.startswith("/"):
         _, found, rest = target.partition("://")
-        if found:
-            slash = rest.find("/")
-            target = rest[slash:] if slash >= 0 else "/"
-    target = target.partition("#")[0]
-    path, _, query = target.partition("?")
-    return (unquote(path) if "%" in path else path), query
+        slash = rest.find("/")
+        target = otherwise if not found else rest[slash:] if slash >= 0 else "/"
+    return target.partition("#")[0]
 
 
 def digest_of(body: bytes) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from sfusion.fakes.wire.message import Answer, invalid_request, render_whole
+from sfusion.fakes.wire.message import Answer, invalid_request, render_head
 
 _REQUEST_LINE = re.compile(rb"[^\r\n]* HTTP/1\.[01](?:\r\n|$)")
 _FOLDED = re.compile(rb"\r\n[ \t]+")
@@ -346,7 +346,8 @@ class Connection(web.RequestHandler):
         """Answer as uvicorn does: aiohttp calls this for bytes that are not HTTP, and for a bug of ours."""
         answer = invalid_request()
         if status >= 500 and isinstance(exc, Exception):
-            answer = render_whole(self._failed(exc))
+            failure = self._failed(exc)
+            answer = render_head(failure) + failure.body
         if self.transport is not None:
             self.transport.write(answer)
         return AlreadySent(keep_alive=False)

@@ -35,24 +35,12 @@ class Parking:
         """Wait until the client disconnects, ``seconds`` have passed, or ``wake_all`` is called."""
         if connection.lost:
             return
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        gone = connection.gone()
-
-        def wake(_: object = None) -> None:
-            if not waiter.done():
-                waiter.set_result(None)
-
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
-        gone.add_done_callback(wake)
-        timer = loop.call_later(seconds, wake) if seconds is not None else None
         try:
-            await waiter
+            await asyncio.wait({waiter, connection.gone()}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._waiters.discard(waiter)
-            gone.remove_done_callback(wake)
-            if timer is not None:
-                timer.cancel()
 
     def wake_all(self) -> None:
         for waiter in list(self._waiters):

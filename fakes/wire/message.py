@@ -153,11 +153,6 @@ def _relayed_head(answer: Answer, *, announce_close: bool) -> bytes:
     return "\r\n".join(lines).encode("latin-1", "replace")
 
 
-def render_whole(answer: Answer) -> bytes:
-    """Head and body of an answer without a stream."""
-    return render_head(answer) + answer.body
-
-
 def invalid_request() -> bytes:
     """What uvicorn sends when the bytes are not an HTTP request."""
     opening = _opening(400, int(time.time()))

@@ -131,11 +131,10 @@ class Served:
 
     def state(self) -> dict[str, Any]:
         """Settings and current state."""
-        return {"url": self.url, **self._server_state()}
-
-    def _server_state(self) -> dict[str, Any]:
         server = self.server
         return {
+            "url": self.url,
+            **self._settings(),
             "seed": server.plan.seed,
             "faults": [rule.name for rule in server.plan.rules],
             "running": server.running,
@@ -143,6 +142,10 @@ class Served:
             "in_flight": server.ledger.in_flight,
             "executing": server.ledger.executing,
         }
+
+    def _settings(self) -> dict[str, Any]:
+        """What a fake has been told, for ``state``."""
+        return {}
 
     def metrics(self) -> str:
         """The state and the counts of the ledger as a page for Prometheus."""

@@ -12,7 +12,6 @@ Pass ``rules`` (or call ``set_faults``) for faults and ``journal`` to receive wh
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -277,7 +276,9 @@ class WireServer(ServerCore):
             # uvicorn hands these to its WebSocket protocol, where no route takes them.
             await Delivery(connection, head_only=False, announce_close=True).send(_NO_WEBSOCKET)
             return _END
-        close = request.wants_close or (refusal is not None and message.upgrade)
+        # uvicorn closes for HTTP/1.0 and for exactly "close".
+        close = request.http_1_0 or request.headers.get("Connection") == "close"
+        close = close or (refusal is not None and message.upgrade)
         delivery = Delivery(connection, head_only=method == "HEAD", announce_close=close and not request.http_1_0)
         if refusal is not None:
             await delivery.send(refusal)
@@ -360,5 +361,4 @@ class WireServer(ServerCore):
         return await self.start()
 
     async def __aexit__(self, *exc: object) -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await self.stop()
+        await self.stop()

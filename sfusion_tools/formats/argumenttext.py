@@ -9,7 +9,7 @@ from typing import ClassVar
 from .callobject import UNESCAPED, load_arguments
 from .format import Format
 from .jsontext import CUT_HEAD, CUT_MARKER, NOT_BEGUN, UNCLOSED, Flaw, JsonScan, Loaded, scan_json
-from .streamparser import StreamParser
+from .streamparser import NAMELESS, StreamParser
 from .text_reader import Markers, Scan
 
 
@@ -51,12 +51,10 @@ class ArgumentTextParser(StreamParser):
         tail, edge = yield from self.to_edge()
         raw = header + reader.since_mark()
         read = self._read(scan, tail, edge, padding)
-        if isinstance(read, Flaw):
-            self.refuse(read, position=start, raw=raw, name=name)
-        elif name is None:
+        if name is None and isinstance(read, Loaded):
             self._nameless(read, start, raw)
         else:
-            self.call(name, read.value, position=start, raw=raw, call_id=call_id, repaired=[*repaired, *read.repaired])
+            self.call(name, read, position=start, raw=raw, call_id=call_id, repaired=repaired)
 
     def to_edge(self) -> Scan[tuple[str, str | None]]:
         """Read up to the marker that ends the call, and that marker too if it is the correct one; return both."""
@@ -66,7 +64,7 @@ class ArgumentTextParser(StreamParser):
         return text, edge
 
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
-        self.refuse(Flaw("missing_name", "it does not say which tool is meant"), position=start, raw=raw)
+        self.refuse(NAMELESS, position=start, raw=raw)
 
     def _broken(self, scan: JsonScan, fault: Flaw, name: str | None, start: int, header: str) -> Scan[None]:
         reader = self.reader
@@ -195,9 +193,3 @@ class ArgumentTextFormat(Format):
     """A format with the name in a header, followed by the JSON arguments."""
 
     parser: ClassVar[type[ArgumentTextParser]]
-    call: ClassVar[str]
-    """One call, with ``{name}`` and ``{arguments}``, perhaps with ``{number}`` or ``{id}``."""
-
-    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        parts = {"{name}": name, "{number}": str(place), "{id}": f"call{place:06}", "{arguments}": arguments}
-        return re.sub(r"\{(?:name|number|id|arguments)\}", lambda part: parts[part[0]], self.call)

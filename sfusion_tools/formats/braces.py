@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sfusion_tools.errors import RenderError
 
 from .format import Format
-from .jsontext import CUT_HEAD, ENOUGH, NOT_BEGUN, TOO_DEEP, Flaw, dump, loads
+from .jsontext import CUT_HEAD, ENOUGH, NOT_BEGUN, TOO_DEEP, Flaw, Loaded, dump, loads
 from .rawvalue import NAME
 from .streamparser import StreamParser, Tools
 from .text_reader import Scan, markers_of
@@ -68,8 +68,7 @@ class BraceParser(StreamParser):
                 yield from self._broken(flaw, start, marker, name)
                 return
             repaired.append(Flaw("missing_close", f"its {self.close} is missing"))
-        assert name is not None
-        self.call(name, arguments, position=start, raw=marker + reader.since_mark(), repaired=repaired)
+        self.call(name, Loaded(arguments), position=start, raw=marker + reader.since_mark(), repaired=repaired)
 
     def _fail_head(self, marker: str) -> Scan[None]:
         text, edge = yield from self.reader.text_before(self._edges)
@@ -188,6 +187,3 @@ class BraceFormat(Format):
         if quote in value:
             raise RenderError(f"{self.name} cannot express a string that contains {quote}")
         return f"{quote}{value}{quote}"
-
-    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        return f"{self.parser.openers[0]}{_CALL}{name}{arguments}{self.parser.close}"

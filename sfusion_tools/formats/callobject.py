@@ -62,7 +62,7 @@ UNESCAPED = Flaw("stray_text", "text follows its JSON; a quote inside it is prob
 """JSON that looks complete may be the first half of a string that was closed too early, so the call is refused."""
 SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
 """How the next call begins. Inside a string the quotes would be escaped, so this is never part of an argument."""
-_CLOSERS = re.compile(r"\}+")
+CLOSERS = re.compile(r"\}+")
 
 
 class ObjectCallParser(StreamParser):
@@ -145,14 +145,10 @@ class ObjectCallParser(StreamParser):
             read = Flaw("ambiguous_arguments", f"it has both {own_key} and {other_key}, and they differ")
         else:
             read = read_arguments(value[keys[0]])
-        if isinstance(read, Flaw):
-            self.refuse(read, position=position, raw=raw, name=name)
-            return
-        misplaced = keys[0] == "parameters" and own_key == "arguments"
+        misplaced = keys[:1] == ["parameters"] and own_key == "arguments"
         moved = [Flaw("other_key", "its arguments are under parameters; use arguments")] if misplaced else []
         call_id = value[id_key] if isinstance(value.get(id_key), str) else None
-        repaired = [*repaired, *moved, *read.repaired]
-        self.call(name, read.value, position=position, raw=raw, call_id=call_id, repaired=repaired)
+        self.call(name, read, position=position, raw=raw, call_id=call_id, repaired=[*repaired, *moved])
 
 
 def _unfolded(value: dict[str, Any], own_key: str) -> dict[str, Any]:
@@ -299,7 +295,7 @@ class ListParser(ObjectCallParser):
                 separated = True
                 continue
             one = FoundObject(scan, position, reader.since_mark())
-            if (yield from reader.run(_CLOSERS)):
+            if (yield from reader.run(CLOSERS)):
                 remarks.append(Flaw("stray_text", "it is followed by an extra }"))
             if not (yield from self._ends_well()):
                 reader.waste(position)

@@ -179,7 +179,8 @@ class Declared:
 
     def _braces(self) -> _Parts:
         opener, close = self.call.partition("call:")[0], self.call.rpartition("}")[2]
-        return BraceFormat, BraceParser, {"openers": (opener,), "close": close, "quote": self.quote}, {"closing": close}
+        reading = {"openers": (opener,), "close": close, "quote": self.quote}
+        return BraceFormat, BraceParser, reading, {"call": self.call, "closing": close}
 
 
 def read_formats(path: Path) -> Iterator[Format]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -37,6 +36,9 @@ class Format(Declaration):
     parser: ClassVar[type[StreamParser]]
     variants: ClassVar[tuple[str, ...]] = ("",)
     """The spellings that ``render`` can choose between; the first is the default."""
+    call: ClassVar[str]
+    """One call, with ``{name}`` and ``{arguments}``, perhaps with ``{number}`` or ``{id}``."""
+    first_number: ClassVar[int] = 0
     closing: ClassVar[str]
     """A marker that ends a call, unless it is inside a string."""
     section: ClassVar[tuple[str, str, str]] = ("", "\n", "")
@@ -91,9 +93,11 @@ class Format(Declaration):
         """Write the arguments of a call of tool ``name``."""
         return dump(arguments)
 
-    @abstractmethod
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         """Write a call with arguments that are already text; ``place`` is its position in the section, from 0."""
+        number = str(self.first_number + place)
+        parts = {"{name}": name, "{number}": number, "{id}": f"call{place:06}", "{arguments}": arguments}
+        return re.sub(r"\{(?:name|number|id|arguments)\}", lambda part: parts[part[0]], self.call)
 
     def write_section(self, calls: Sequence[str]) -> str:
         """Write the section of a turn out of calls that are already text."""

@@ -14,7 +14,7 @@ from sfusion_tools.errors import RenderError
 
 from . import literal
 from .format import Format
-from .jsontext import NOT_BEGUN, TOO_DEEP, DuplicateKeyError, Flaw
+from .jsontext import NOT_BEGUN, TOO_DEEP, DuplicateKeyError, Flaw, Loaded
 from .lookalikes import position_in
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
@@ -169,7 +169,7 @@ class PythonicParser(StreamParser):
     def _flush(self, last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None) -> None:
         if last:
             name, arguments, position, raw, repaired = last
-            self.call(name, arguments, position=position, raw=raw, repaired=repaired)
+            self.call(name, Loaded(arguments), position=position, raw=raw, repaired=repaired)
 
     def _broken(self, name: str, position: int, sibling: int, *, deep: bool) -> Scan[bool]:
         """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes on."""
@@ -306,6 +306,7 @@ class PythonFormat(Format):
     """A format in which calls are Python."""
 
     parser: ClassVar[type[PythonicParser]] = PythonicParser
+    call = "{name}({arguments})"
     closing = "]"
     section = ("[", ", ", "]")
 
@@ -322,6 +323,3 @@ class PythonFormat(Format):
 
     def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
         return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-
-    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        return f"{name}({arguments})"

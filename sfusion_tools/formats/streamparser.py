@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from sfusion_tools.bounded_input import levels
 
-from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw
+from .jsontext import CUT_MARKER, DEEPEST, TOO_DEEP, Flaw, Loaded
 from .literal import is_json_tree
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
@@ -25,6 +25,7 @@ THINK, THOUGHT = "<think>", "</think>"
 _EXCERPT = 160
 _ANYTHING = re.compile(r"(?s:.)+")
 _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
+NAMELESS = Flaw("missing_name", "it does not say which tool is meant")
 _NOT_JSON = Flaw("bad_value", "one of its arguments cannot be written as JSON (such as a number with too many digits)")
 
 
@@ -112,34 +113,38 @@ class StreamParser(ABC):
 
     def call(
         self,
-        name: str,
-        arguments: dict[str, Any],
+        name: str | None,
+        read: Loaded | Flaw,
         *,
         position: int,
         raw: str,
         call_id: str | None = None,
         repaired: Sequence[Flaw] = (),
     ) -> None:
-        """Report a complete call, or refuse it if its arguments are not JSON or the tool is unknown."""
-        if raw.count("[") + raw.count("{") >= DEEPEST and levels(arguments) > DEEPEST:
-            self.refuse(TOO_DEEP, position=position, raw=raw, name=name)
-            return
-        if not is_json_tree(arguments):
-            self.refuse(_NOT_JSON, position=position, raw=raw, name=name)
-            return
-        if not self.tools.knows(name):
-            near = self.tools.near(name)
-            hint = f' (did you mean "{near}"?)' if near else ""
-            known = ", ".join(self.tools.names) or "none"
-            flaw = Flaw("unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}')
-            self.refuse(flaw, position=position, raw=raw, name=name)
+        """Report a complete call, or refuse it if its arguments could not be read, or if it cannot be made."""
+        flaw = read if isinstance(read, Flaw) else self._obstacle(name, read.value, raw)
+        if name is None or flaw or isinstance(read, Flaw):
+            self.refuse(flaw or NAMELESS, position=position, raw=raw, name=name)
             return
         self._handled += 1
         self.interrupt()
-        for flaw in repaired:
-            message = f"The call to {name} was made, but {flaw.message}."
-            self.problem(flaw.kind, message, position, raw, "repaired", name)
-        self._deltas.append(CallDelta(ParsedCall(name, arguments, position, raw, call_id)))
+        for one in (*repaired, *read.repaired):
+            message = f"The call to {name} was made, but {one.message}."
+            self.problem(one.kind, message, position, raw, "repaired", name)
+        self._deltas.append(CallDelta(ParsedCall(name, read.value, position, raw, call_id)))
+
+    def _obstacle(self, name: str | None, arguments: dict[str, Any], raw: str) -> Flaw | None:
+        """Return why no such call can be made: its arguments are not JSON, or the tool is unknown."""
+        if raw.count("[") + raw.count("{") >= DEEPEST and levels(arguments) > DEEPEST:
+            return TOO_DEEP
+        if not is_json_tree(arguments):
+            return _NOT_JSON
+        if name is None or self.tools.knows(name):
+            return None
+        near = self.tools.near(name)
+        hint = f' (did you mean "{near}"?)' if near else ""
+        known = ", ".join(self.tools.names) or "none"
+        return Flaw("unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}')
 
     def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None) -> None:
         """Report a call that is not returned."""

@@ -219,10 +219,7 @@ class TagParser(RawTextParser):
             flaw = flaw or Flaw(
                 "bad_layout", f"it goes on after {tags.call_end}, so a value may contain tags of the format"
             )
-        if flaw:
-            self.refuse(flaw, position=start, raw="".join(raw), name=name)
-        else:
-            self.call(name, arguments, position=start, raw="".join(raw), repaired=repaired)
+        self.call(name, flaw or Loaded(arguments), position=start, raw="".join(raw), repaired=repaired)
         return True
 
     def _skip(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[bool]:
@@ -325,10 +322,7 @@ class PairParser(RawTextParser):
                 return
             wrong = self.add_argument(arguments, name, key, value, "argument")
             flaw = flaw or wrong
-        if flaw:
-            self.refuse(flaw, position=start, raw="".join(raw), name=name)
-        else:
-            self.call(name, arguments, position=start, raw="".join(raw), repaired=repaired)
+        self.call(name, flaw or Loaded(arguments), position=start, raw="".join(raw), repaired=repaired)
 
     def _pair(self, raw: list[str]) -> Scan[tuple[str, str, Flaw | None]]:
         reader, tags = self.reader, self.tags
@@ -358,8 +352,7 @@ class TagFormat(Format):
     """A format in which the values of a call are raw text between tags."""
 
     parser: ClassVar[type[RawTextParser]]
-    call: ClassVar[str]
-    """One call, with ``{name}`` and ``{arguments}``."""
+    first_number = 1
     argument: ClassVar[str]
     """One argument, with ``{key}`` and ``{value}``."""
 
@@ -377,7 +370,3 @@ class TagFormat(Format):
         text = write_value(value, types) if not hint else value if isinstance(value, str) else dump(value)
         parts = {"{key}": key, "{string}": dump(isinstance(value, str)), "{type}": _KINDS.get(type(value), "null")}
         return re.sub(r"\{\w+\}", lambda part: parts.get(part[0], text), self.argument)
-
-    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        parts = {"{name}": name, "{number}": str(place + 1), "{arguments}": arguments}
-        return re.sub(r"\{\w+\}", lambda part: parts[part[0]], self.call)

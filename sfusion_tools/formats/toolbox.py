@@ -11,15 +11,12 @@ class Toolbox:
     """Looks up names and parameter types in a list of OpenAI tools; without tools, every name is allowed."""
 
     def __init__(self, tools: Iterable[Any] | Toolbox | None = None) -> None:
-        self.declared = tools is not None
-        self._parameters: dict[str, Mapping[str, Any]] = {}
+        self.declared: bool
+        self._parameters: dict[str, Mapping[str, Any]]
         if isinstance(tools, Toolbox):
-            self.declared = tools.declared
-            self._parameters = tools._parameters
+            self.declared, self._parameters = tools.declared, tools._parameters
         else:
-            for tool in tools or ():
-                name, parameters = _function(tool)
-                self._parameters[name] = parameters
+            self.declared, self._parameters = tools is not None, dict(map(_function, tools or ()))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Batch, LimiterRecord, LimiterReply, Poll, Snapshot
-from sfusion_tools.limiter.settings import LimiterSettings, Share
+from sfusion_tools.limiter.settings import LimiterSettings
 from sfusion_tools.runtime import runtime
 
 logger = logging.getLogger(__name__)
@@ -200,11 +200,9 @@ def local_host(settings: LimiterSettings, clock: Callable[[], float] = time.mono
     return LimiterHost(LimiterCore(settings, clock(), incarnation=uuid4().hex[:8]), clock)
 
 
-def local_limiter(
-    settings: LimiterSettings, clock: Callable[[], float] = time.monotonic, *, share: Share | None = None
-) -> Limiter:
+def local_limiter(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> Limiter:
     """Make a private limiter for use within one event loop."""
-    return Limiter(LocalTransport(local_host(settings, clock)), share=share)
+    return Limiter(LocalTransport(local_host(settings, clock)))
 
 
 def shared_host(name: str, settings: LimiterSettings, *, apply: bool) -> LimiterHost:

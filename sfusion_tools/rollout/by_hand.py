@@ -67,7 +67,8 @@ class StepsByHand:
             raise ValueError(f"a request ends by stop or length, found {finish_reason_type!r}")
         self._drop_generation_prompt()
         self.truncate_output_ids()
-        self._complete(EndCause.LENGTH if by_length else EndCause.ANSWERED, finish_reason_type, reward_scores)
+        self.reward_scores = reward_scores
+        self._end(EndCause.LENGTH if by_length else EndCause.ANSWERED, finish_reason_type)
 
     def truncate_output_ids(self: Any, processing_class: Any = None) -> None:
         """Cut to max_model_len and max_response_len."""

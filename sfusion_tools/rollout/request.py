@@ -238,8 +238,7 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
         if finish_reason is FinishReasonTypeEnum.ABORT:
             self.fail(EndCause.ENGINE, "the engine aborted the generation")
         elif finish_reason is FinishReasonTypeEnum.LENGTH:
-            self.finish_reason = finish_reason
-            self._end(EndCause.LENGTH)
+            self._end(EndCause.LENGTH, finish_reason)
         elif last_turn and (planned or self.interaction_kwargs is not None):
             self._end(EndCause.ASSISTANT_TURNS)
         elif planned:
@@ -319,20 +318,16 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
                 f"request {self.request_id} is {self.state.value}; this step is allowed only when it is {state.value}"
             )
 
-    def _end(self, cause: EndCause) -> None:
+    def _end(self, cause: EndCause, finish_reason: FinishReasonTypeEnum | None = None) -> None:
         self.state, self.ended_by = State.COMPLETED, cause
-
-    def _complete(self, cause: EndCause, finish_reason: FinishReasonTypeEnum, scores: dict[str, Any]) -> None:
-        self.finish_reason, self.reward_scores = finish_reason, scores
-        self._end(cause)
+        self.finish_reason = finish_reason or self.finish_reason
 
     def _continue(self) -> None:
         """Generate next, or end by length if no token is left; that is not an error."""
         left = self.tokens_left
         if left is not None and left <= 0:
             self._cut_to_limits()
-            self.finish_reason = FinishReasonTypeEnum.LENGTH
-            self._end(EndCause.LENGTH)
+            self._end(EndCause.LENGTH, FinishReasonTypeEnum.LENGTH)
         else:
             self.state = State.RUNNING
 

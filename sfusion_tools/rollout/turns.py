@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from sfusion_tools.errors import FormatError
 from sfusion_tools.formats import Parsed, ParsedCall, Problem, format_for, get_format
@@ -75,10 +75,8 @@ class ParsedTurn:
     """Kinds of other oddities, such as a repaired call or a tool reply that the model invented."""
 
 
-class TurnParser(Protocol):
-    """Parses the text of a turn; every call is in the result, good or bad."""
-
-    def __call__(self, text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn: ...
+TurnParser = Callable[[str, Sequence[OpenAIFunctionToolSchema]], ParsedTurn]
+"""Parses the text of a turn, given the tools; every call is in the result, good or bad."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sfusion_tools._loops import DeferringLock, tells_real_time
 from sfusion_tools.errors import GuardTripped
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.outcome import FAILURES, Outcome
 from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.endpoints import base_urls, redact
 from sfusion_tools.sandbox.result import CallResult
@@ -54,11 +54,6 @@ class GuardSettings(BaseModel):
 
 _SILENT = frozenset({Outcome.CANCELLED, Outcome.BAD_ARGUMENTS})
 """Outcomes of calls that say nothing about the sandbox."""
-
-
-def is_failure(outcome: Outcome) -> bool:
-    """True if the call failed and neither the program, nor the model, nor the caller is to blame."""
-    return outcome.is_infrastructure and outcome not in _SILENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +197,7 @@ class SandboxGuard(LoopResource):
         elif changed:
             next_calls = "Calls now raise GuardTripped" if stops else "Training goes on, and must mask such calls"
             logger.error("guard: %s. %s", self._text(trip), next_calls)
-        if trip is not None and stops and is_failure(result.outcome):
+        if trip is not None and stops and result.outcome in FAILURES:
             raise GuardTripped(self._text(trip))
 
     def _text(self, trip: Trip | None) -> str:

@@ -14,10 +14,11 @@ from urllib.parse import unquote
 from pydantic import BaseModel
 
 from sfusion.fakes.errors import CassetteError
-from sfusion.fakes.sandbox.body import Unusable, check_body
+from sfusion.fakes.sandbox.body import check_body
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
+    Executor,
     RunCode,
     RunCodeAnswer,
     RunCodeRequest,
@@ -25,6 +26,7 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
     RunJupyterRequest,
 )
+from sfusion.fakes.wire.app import Refused
 from sfusion_tools.bounded_input import parse_json, read_lines
 from sfusion_tools.errors import InputError
 from sfusion_tools.wording import counted
@@ -105,7 +107,7 @@ class Cassette:
             return
         try:
             fields = check_body(_sent(request), _content_type(request), model)
-        except Unusable:
+        except Refused:
             self.skips["with a request that the fake refuses"] += 1
             return
         key = key_of(path, fields)
@@ -144,7 +146,7 @@ def key_of(path: str, fields: dict[str, Any]) -> str:
     return path + json.dumps(fields, sort_keys=True)
 
 
-class RecordedExecutor:
+class RecordedExecutor(Executor):
     """Replays a cassette, without the time that the recording took."""
 
     runs_code = False
@@ -168,9 +170,6 @@ class RecordedExecutor:
             return RunJupyterAnswer("SandboxError", body)
         cells = [CellResult(**cell) for cell in body["cells"]]
         return RunJupyterAnswer(**body | {"driver": _result(body["driver"]), "cells": cells})
-
-    async def aclose(self) -> None:
-        """Do nothing: no program runs."""
 
     async def _play(self, path: str, fields: dict[str, Any]) -> dict[str, Any] | str:
         key = key_of(path, fields)

@@ -21,6 +21,7 @@ from sfusion.fakes.sandbox.program import (
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
+    Executor,
     Profile,
     RunCode,
     RunCodeAnswer,
@@ -45,7 +46,7 @@ UNSCRIPTED = ScriptedProgram(
 """What becomes of a program that nothing is known about, unless somebody chose what."""
 
 
-class ScriptedExecutor:
+class ScriptedExecutor(Executor):
     """Answers from hints in the code, else from the first matching script, else from the default.
 
     Without a default, a program that has neither hints nor a script fails with an error that says how to choose.
@@ -107,9 +108,6 @@ class ScriptedExecutor:
         for program in programs:
             stored |= {name: text.encode() for name, text in program.files.items()}
         return RunJupyterAnswer("Success", "", driver, cells, None, fetched(request.fetch_files, stored))
-
-    async def aclose(self) -> None:
-        """Do nothing: no program runs."""
 
     def program(self, code: str, language: str) -> ScriptedProgram:
         """Return what this code does."""

@@ -54,7 +54,7 @@ def train(options: TrainOptions) -> int:
     runs: list[TrainedRun] = []
     with (
         options.workers(options.seeds) as workers,
-        TrainReporter(text_stream(options.json), options.seeds) as shown,
+        TrainReporter(text_stream(options.json), options.seeds, "seeds") as shown,
     ):
         try:
             for run in workers.map(play_training, seeds_of(task, options.seeds)):

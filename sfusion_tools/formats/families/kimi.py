@@ -38,9 +38,7 @@ class KimiK2Parser(SectionParser):
         fitting = self.tools.takes(read.value)
         if self.tools.declared and len(fitting) == 1:
             message = f"its id does not name it; its arguments only fit {fitting[0]}"
-            self.call(
-                fitting[0], read.value, position=start, raw=raw, repaired=[Flaw("bad_id", message), *read.repaired]
-            )
+            self.call(fitting[0], read, position=start, raw=raw, repaired=[Flaw("bad_id", message)])
         else:
             super()._nameless(read, start, raw)
 

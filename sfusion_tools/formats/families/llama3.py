@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.callobject import CLOSERS, SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import NOT_BEGUN, TOO_DEEP, Flaw, JsonScan, dump, scan_json
 from sfusion_tools.formats.literal import NOT_PYTHON, decode_python, scan_brackets
 from sfusion_tools.formats.text_reader import Markers, Scan
@@ -17,7 +17,6 @@ _NEXT = Markers((TAG, *_ENDS, *SIBLINGS))
 _KEYS = ("name", "type", "function", "parameters", "arguments")
 _BLANKS = re.compile(r"\s+")
 _LINE = Markers(("\n", '"}'))
-_CLOSERS = re.compile(r"\}+")
 
 
 class Llama3Parser(ObjectCallParser):
@@ -87,7 +86,7 @@ class Llama3Parser(ObjectCallParser):
                     continue
                 found.append((FoundObject(scan, position, reader.since_mark()), python))
                 reader.mark()
-                if (yield from reader.run(_CLOSERS)):
+                if (yield from reader.run(CLOSERS)):
                     stray.append(reader.since_mark())
                     reader.mark()
                 separator = yield from self._separator()

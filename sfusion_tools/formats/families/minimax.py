@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ from sfusion_tools.formats.argumenttext import SectionParser
 from sfusion_tools.formats.format import Format
 from sfusion_tools.formats.jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, dump
 from sfusion_tools.formats.rawvalue import read_value, write_value
+from sfusion_tools.formats.streamparser import NAMELESS
 from sfusion_tools.formats.text_reader import Scan
 from sfusion_tools.formats.toolbox import Toolbox
 
@@ -29,31 +29,20 @@ class MiniMaxM3Parser(SectionParser):
     silent = (section[1], "[e~[")
     think_marks = ("<mm:think>", "</mm:think>")
 
-    def arguments(
-        self,
-        name: str | None,
-        start: int,
-        header: str,
-        *,
-        call_id: str | None = None,
-        repaired: Sequence[Flaw] = (),
-        padding: str = "",
-    ) -> Scan[None]:
+    def headed(self, head: str, start: int) -> Scan[None]:
+        name = head.strip() or None
         text, edge = yield from self.to_edge()
         self.cut_inside = edge is None
-        raw = header + text + (self.tags[1] if edge == self.tags[1] else "")
+        raw = self.tags[0] + head + self.separator + text + (self.tags[1] if edge == self.tags[1] else "")
         if edge is None:
             read: Loaded | Flaw = Flaw("truncated", f"the text ends before its {self.tags[1]}")
         elif edge != self.tags[1]:
             read = Flaw("bad_layout", f"its {self.tags[1]} is missing")
         elif name is None:
-            read = Flaw("missing_name", "it does not say which tool is meant")
+            read = NAMELESS
         else:
             read = _read(text, name, self.tools)
-        if isinstance(read, Flaw):
-            self.refuse(read, position=start, raw=raw, name=name)
-        else:
-            self.call(str(name), read.value, position=start, raw=raw, repaired=repaired)
+        self.call(name, read, position=start, raw=raw)
 
 
 @dataclass
@@ -133,7 +122,6 @@ class MiniMaxM3(Format):
     closing = "</invoke>"
     section = (f"{MiniMaxM3Parser.section[0]}\n", "\n", f"\n{MiniMaxM3Parser.section[1]}")
     call = f'{MiniMaxM3Parser.tags[0]}{{name}}">{{arguments}}{MiniMaxM3Parser.tags[1]}'
-    argument = _tagged("{key}", "{value}")
 
     def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
         return "".join(self._write_argument(name, key, value, tools) for key, value in arguments.items())
@@ -145,6 +133,3 @@ class MiniMaxM3(Format):
         read = _read(tagged, name, tools)
         same = isinstance(read, Loaded) and dump(read.value) == dump({key: value})
         return tagged if same else _tagged(key, dump(value))
-
-    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        return self.call.replace("{name}", name).replace("{arguments}", arguments)

@@ -58,11 +58,7 @@ class MistralParser(ListParser):
         if (yield from reader.upcoming(_LINE)) == '"}':
             yield from reader.before(_OPEN)
             read = UNESCAPED
-        if isinstance(read, Flaw):
-            self.refuse(read, position=start, raw=raw, name=name)
-        else:
-            repaired.extend(read.repaired)
-            self.call(name, read.value, position=start, raw=raw, call_id=call_id, repaired=repaired)
+        self.call(name, read, position=start, raw=raw, call_id=call_id, repaired=repaired)
 
 
 class Mistral(ObjectFormat):

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox import protocol as known
-from sfusion.fakes.sandbox.body import Unusable, check_body, deeper_than
+from sfusion.fakes.sandbox.body import check_body, deeper_than
 from sfusion.fakes.sandbox.fake import no_dataset
 from sfusion.fakes.wire import Answer
+from sfusion.fakes.wire.app import Refused
 from tests.cases import every
 
 JUDGED = [
@@ -37,7 +38,7 @@ def judge(path: str, body: bytes, content_type: str | None) -> dict[str, Any] | 
     """The fields, or the answer that refuses the body."""
     try:
         fields = check_body(body, content_type, MODELS[path])
-    except Unusable as unusable:
+    except Refused as unusable:
         return unusable.answer
     return fields if path.startswith("/run") else no_dataset(fields)
 

@@ -312,7 +312,7 @@ def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str],
     written = inner
     values = [("OBJECT", inner)] if nested else [(key, str(number)) for number, key in pairs]
     if isinstance(form, MiniMaxM3):
-        written = "".join(form.argument.format(key=key, value=value) for key, value in values)
+        written = "".join(f"{SPACE}<{key}>{value}{SPACE}</{key}>" for key, value in values)
     elif isinstance(form, TagFormat):
         written = "".join(form.write_argument(key, "VALUE").replace("VALUE", value) for key, value in values)
         written = written.replace('string="true"', 'string="false"').replace('type="string"', 'type="object"')
