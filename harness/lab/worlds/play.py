@@ -303,7 +303,7 @@ class Play:
         backend.recorder.on = False
 
 
-def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit: int | None, **more: Any) -> None:
+def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more: Any) -> None:
     """Record the settings of the run, and watch for its secrets from now on."""
     for name, secret in scenario.secrets.items():
         recorder.keep_secret(secret, name)
@@ -312,7 +312,7 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         "began",
         workers=scenario.cluster.workers,
         sandboxes=sandboxes,
-        limit=limit,
+        limit=scenario.stated_limit,
         calls=scenario.load.calls if scenario.load is not None else None,
         secrets=len(recorder.secrets),
         asks=scenario.asks,

@@ -184,14 +184,9 @@ class RayBackend(Backend):
         hidden = {text: name for name, text in scenario.secrets.items()}
         settings = scenario.settings
         limits = settings.limits if settings is not None and settings.enable_global_rate_limit else None
-        note_began(
-            recorder,
-            scenario,
-            sandboxes=max(scenario.sandbox.instances, len(self.real)),
-            limit=limits.rate_limit if limits is not None else scenario.stated_limit,
-            nodes=len(set(self.nodes)),
-            time_scale=scenario.time_scale,
-        )
+        count = max(scenario.sandbox.instances, len(self.real))
+        nodes = len(set(self.nodes))
+        note_began(recorder, scenario, sandboxes=count, nodes=nodes, time_scale=scenario.time_scale)
         self.sandboxes = self._make_sandboxes(hidden)
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
