@@ -14,6 +14,7 @@ from sfusion.harness.real.doctor import address, endpoint, server, throughput
 from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, secrets_of_proxies
 from sfusion.harness.real.doctor.http import open_http
 from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
+from sfusion.harness.real.probes.scrubbing import with_texts
 from sfusion_tools.sandbox.endpoints import hide as hide_secrets
 
 
@@ -140,7 +141,7 @@ async def examine(
                     break
         finally:
             await context.aclose()
-    result.measured = _clean(context.measured, hide)
+    result.measured = with_texts(context.measured, hide)
     result.reached = context.reached if "connection" in result.examined else None
     return result
 
@@ -165,15 +166,3 @@ async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]
         return [stopped_answering(check.name, str(error))], ""
     except NotExamined as error:
         return [], str(error)
-
-
-def _clean(value: Any, hide: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return hide(value)
-        case dict():
-            return {key: _clean(one, hide) for key, one in value.items()}
-        case list():
-            return [_clean(one, hide) for one in value]
-        case _:
-            return value

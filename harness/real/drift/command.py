@@ -13,7 +13,6 @@ Example: sfusion drift http://127.0.0.1:8080 --record answers.jsonl && sfusion d
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from sfusion.fakes.sandbox import EXECUTORS, PROFILES
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
-from sfusion.harness.commandline.json_answer import text_stream, write_answer
+from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, read_headers
 from sfusion.harness.errors import Unreachable
 from sfusion.harness.real.drift.judging import (
@@ -102,8 +101,9 @@ def _row(finding: DriftFinding) -> tuple[str, str, str, str, str]:
     return finding.grade, difference.probe, difference.place, *difference.shown(44)
 
 
-def as_json(report: DriftReport) -> str:
-    content = {
+def as_data(report: DriftReport) -> dict[str, Any]:
+    """Return the answer for ``--json``."""
+    return {
         "drift": 1,
         "left": report.left,
         "right": report.right,
@@ -113,7 +113,6 @@ def as_json(report: DriftReport) -> str:
         "differences": [_json(finding) for finding in report.findings],
         "not_comparable": [{"probe": probe, "reason": reason} for probe, reason in report.not_comparable],
     }
-    return json.dumps(content, indent=2) + "\n"
 
 
 def _json(finding: DriftFinding) -> dict[str, Any]:
@@ -174,7 +173,7 @@ def drift(options: DriftOptions) -> int:
     left = _fake(probes, right, options, notes)
     report = compare_answers(probes, left, right, notes)
     print_report(report, text_stream(options.json))
-    write_answer(options.json, as_json(report))
+    write_json(options.json, as_data(report))
     if not report.compared:
         fail("no probe could be compared; the reasons are listed above")
     return 1 if report.breaking else 0

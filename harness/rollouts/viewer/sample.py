@@ -53,15 +53,11 @@ class LineIndex:
             file.seek(self.scanned)
             for _ in range(blocks):
                 block = file.read(_BLOCK)
-                found = array("Q")
-                at = block.find(b"\n")
-                while at >= 0:
-                    found.append(self.scanned + at + 1)
-                    at = block.find(b"\n", at + 1)
-                self._ends.extend(found)
+                self._ends.extend(self.scanned + found.end() for found in re.finditer(b"\n", block))
                 self.scanned = self.scanned + len(block) if block else self.size
                 if self.is_complete:
-                    self._add_last_line()
+                    if self.size and (not self._ends or self._ends[-1] < self.size):
+                        self._ends.append(self.size)  # the last line does not end with a line break
                     break
         return True
 
@@ -77,11 +73,6 @@ class LineIndex:
         with self._reading:
             self._file.seek(start)
             return self._file.read(min(self._ends[line] - start, MAX_LINE + 1)).rstrip(b"\r\n")
-
-    def _add_last_line(self) -> None:
-        """Add the last line if it does not end with a line break."""
-        if self.size and (not self._ends or self._ends[-1] < self.size):
-            self._ends.append(self.size)
 
 
 _SHOWN = ("input", "output")

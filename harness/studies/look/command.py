@@ -13,8 +13,8 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from sfusion.harness.commandline.declaring import command
@@ -166,16 +166,13 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
     if to_stdout and is_stdout(json_file):
         raise BadOption("--html and --json cannot both go to stdout")
     Reports(html=None if to_stdout else html, json=json_file).check()
-    with with_stdin(logs) as files:
-        _look(logs, files, html, json_file)
-
-
-def _look(logs: Sequence[Path], files: Sequence[Path], html: Path | None, json_file: Path | None) -> None:
     problems = UnreadableLines()
     logs_given = " ".join(shlex.quote(str(one)) for one in logs)
-    reader, digest = LogReader(files, problems, lambda so_far: reporter.read(so_far)), Digest()
-    stream = text_stream(html if is_stdout(html) else json_file)
-    with telling.LookReporter(stream, reader.total_bytes) as reporter:
+    with ExitStack() as stack:
+        files = stack.enter_context(with_stdin(logs))
+        reader, digest = LogReader(files, problems, lambda so_far: reporter.read(so_far)), Digest()
+        stream = text_stream(html if to_stdout else json_file)
+        reporter = stack.enter_context(telling.LookReporter(stream, reader.total_bytes))
         for record in reader:
             digest.add(record)
         found = replace(
