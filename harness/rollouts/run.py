@@ -183,7 +183,11 @@ async def _run_step(
 
     def ended(request: AsyncRolloutRequest) -> None:
         if _is_sample(plan, request):
-            _add(dump, request, batch[request.batch_data_id], step)
+            problem = batch[request.batch_data_id]
+            score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
+            sample = sample_record(request, score, step)
+            known = {"problem": problem.id, "ground_truth": problem.ground_truth}
+            dump.add(request.batch_data_id, sample, request_record(request, **known))
         on_end(request)
 
     engine = FakeSGLang(
@@ -232,15 +236,6 @@ def _request(
 def _is_sample(plan: RolloutPlan, request: AsyncRolloutRequest) -> bool:
     """Return whether a request that has ended is dumped. With over-sampling, only completed ones are."""
     return request.ended_by is not EndCause.CANCELLED and (not plan.over_sample or request.state is State.COMPLETED)
-
-
-def _add(dump: StepDump, request: AsyncRolloutRequest, problem: WordProblem, step: int) -> None:
-    score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
-    dump.add(
-        request.batch_data_id,
-        sample_record(request, score, step),
-        request_record(request, problem=problem.id, ground_truth=problem.ground_truth),
-    )
 
 
 @asynccontextmanager

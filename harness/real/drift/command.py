@@ -33,7 +33,6 @@ from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, r
 from sfusion.harness.errors import Unreachable
 from sfusion.harness.real.drift.judging import (
     GRADES,
-    DriftFinding,
     DriftReport,
     ServerAnswers,
     compare_answers,
@@ -80,7 +79,8 @@ def print_report(report: DriftReport, out: TextIO) -> None:
         terminal.print()
         shown = report.ranked[:_MAX_ROWS]
         head = ("grade", "probe", "place", report.left, report.right)
-        terminal.table(map(_row, shown), head, [_STYLES[finding.grade] for finding in shown], texts=len(head))
+        rows = [(one.grade, one.difference.probe, one.difference.place, *one.difference.shown(44)) for one in shown]
+        terminal.table(rows, head, [_STYLES[finding.grade] for finding in shown], texts=len(head))
         if len(report.ranked) > _MAX_ROWS:
             terminal.print(f"... and {len(report.ranked) - _MAX_ROWS} more; --json FILE has all of them")
         terminal.print()
@@ -96,11 +96,6 @@ def print_report(report: DriftReport, out: TextIO) -> None:
     out.flush()
 
 
-def _row(finding: DriftFinding) -> tuple[str, str, str, str, str]:
-    difference = finding.difference
-    return finding.grade, difference.probe, difference.place, *difference.shown(44)
-
-
 def as_data(report: DriftReport) -> dict[str, Any]:
     """Return the answer for ``--json``."""
     return {
@@ -110,17 +105,11 @@ def as_data(report: DriftReport) -> dict[str, Any]:
         "notes": list(report.notes),
         "compared": report.compared,
         "counts": {grade: report.count(grade) for grade in GRADES},
-        "differences": [_json(finding) for finding in report.findings],
+        "differences": [
+            {**vars(one.difference), "grade": one.grade, "rule": one.rule.name, "because": one.rule.because}
+            for one in report.findings
+        ],
         "not_comparable": [{"probe": probe, "reason": reason} for probe, reason in report.not_comparable],
-    }
-
-
-def _json(finding: DriftFinding) -> dict[str, Any]:
-    return {
-        **vars(finding.difference),
-        "grade": finding.grade,
-        "rule": finding.rule.name,
-        "because": finding.rule.because,
     }
 
 
@@ -179,13 +168,9 @@ def drift(options: DriftOptions) -> int:
     return 1 if report.breaking else 0
 
 
-def _is_file(text: str) -> bool:
-    return "://" not in text and (text.endswith(".jsonl") or Path(text).is_file())
-
-
 def _real(text: str, probes: Sequence[Probe], options: DriftOptions) -> ServerAnswers:
     headers = read_headers(options.header)
-    if _is_file(text):
+    if "://" not in text and (text.endswith(".jsonl") or Path(text).is_file()):
         return recorded_answers(read_recording(Path(text)), probes, name=Path(text).name)
     target = read_target(text)
     with (

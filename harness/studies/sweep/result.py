@@ -105,7 +105,7 @@ def _judged(curve: Sequence[Measured]) -> tuple[list[bool], list[float], list[bo
     best = max((one for one, may in zip(curve, allowed, strict=True) if may), key=lambda one: one.throughput.median)
     losses = [1 - one.throughput.median / best.throughput.median for one in curve]
     tolerated = [WITHIN_SPREAD if one.throughput.high >= best.throughput.low else NEAR_BEST for one in curve]
-    return allowed, losses, [may and loss <= most for may, loss, most in zip(allowed, losses, tolerated, strict=True)]
+    return allowed, losses, [may and loss <= top for may, loss, top in zip(allowed, losses, tolerated, strict=True)]
 
 
 def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
