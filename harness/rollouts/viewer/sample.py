@@ -285,12 +285,11 @@ def split_turns(text: str, first_role: str = "assistant") -> list[TurnView]:
     """Split a text into turns; what precedes the first role belongs to ``first_role``."""
     if "<|im_start|>" in text:
         head = text[: text.index("<|im_start|>")].removesuffix("<|im_end|>\n")
-        found = [(match[1], match[2]) for match in _WITH_TOKENS.finditer(text)]
-        return [_turn(role, body) for role, body in ([(first_role, head)] if head.strip() else []) + found]
-    split = _WITHOUT_TOKENS.split(text)
-    turns = [(first_role, split[0])] if split[0].strip() else []
-    turns += list(zip(split[1::2], split[2::2], strict=True))
-    return [_turn(role, body) for role, body in turns]
+        turns = [(match[1], match[2]) for match in _WITH_TOKENS.finditer(text)]
+    else:
+        head, *rest = _WITHOUT_TOKENS.split(text)
+        turns = list(zip(rest[::2], rest[1::2], strict=True))
+    return [_turn(role, body) for role, body in ([(first_role, head)] if head.strip() else []) + turns]
 
 
 def _turn(role: str, body: str) -> TurnView:
