@@ -13,7 +13,7 @@ from sfusion.harness.lab.scenarios.training import TrainingPart
 from sfusion.harness.learning.advantages import Handling
 from sfusion.harness.learning.poison_telling import NAMES
 from sfusion.harness.learning.toy import expected_p, mask_threshold, uses_tool, zero_threshold
-from sfusion.harness.learning.trained import Figure, Spread, Trained, at, lost_share
+from sfusion.harness.learning.trained import Figure, Trained, at, lost_share
 from sfusion.harness.reports.html import LearningPage, PageTable
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
 from sfusion.harness.terminal import ProgressReporter
@@ -163,13 +163,12 @@ def charts(found: Trained) -> list[LineChart]:
 
 
 def _over_steps(found: Trained, title: str, lines: dict[str, Figure], *, band: bool = True) -> LineChart:
-    drawn = [ChartLine(name, [_point(one, band) for one in found.curve(figure)]) for name, figure in lines.items()]
+    drawn = [
+        ChartLine(name, [ChartPoint(one.middle, *((one.low, one.high) if band else ())) for one in found.curve(figure)])
+        for name, figure in lines.items()
+    ]
     labels = [str(step + 1) for step in range(len(drawn[0].points))]
     return LineChart(title, "step", labels, drawn, shaded=found.hit_steps)
-
-
-def _point(one: Spread, band: bool) -> ChartPoint:
-    return ChartPoint(one.middle, one.low, one.high) if band else ChartPoint(one.middle)
 
 
 def _against_share(found: Trained) -> LineChart:

@@ -106,19 +106,19 @@ class Observer:
 
 async def examine(
     settings: SandboxSettings,
-    plan: Plan | None = None,
+    plan: Plan,
     *,
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
     root: Path = Path("/"),
     observer: Observer | None = None,
     checks: Sequence[Check] = CHECKS,
 ) -> Examination:
     """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file system."""
-    plan, observer = plan or Plan(), observer or Observer()
+    observer = observer or Observer()
     result = Examination(settings)
-    hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ or {})])
+    hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ)])
     async with open_http(settings.config.headers, plan.connect) as http:
-        context = CheckContext(settings, plan, http, environ or {}, root, observer.announce)
+        context = CheckContext(settings, plan, http, environ, root, observer.announce)
         try:
             for number, check in enumerate(checks, 1):
                 observer.check_started(check, number)

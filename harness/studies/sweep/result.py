@@ -218,7 +218,11 @@ class SweepResult:
 
     @cached_property
     def curves(self) -> dict[str, list[Measured]]:
-        return self.grid.curves(self.measured)
+        """What was measured along the chosen axis, by the name of the condition."""
+        found: dict[str, list[Measured]] = {}
+        for values, one in self.settings:
+            found.setdefault(self.grid.condition(values), []).append(one)
+        return found
 
     @cached_property
     def recommendations(self) -> dict[str, Recommendation]:
