@@ -30,7 +30,7 @@ from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.command import Checked, check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import SandboxFusionTool
 
 PRODUCTIONS = Path(__file__).parent / "productions"
@@ -120,7 +120,7 @@ def play(scenario: Scenario, folder: Path) -> None:
 
 def learned_from(log: Path, name: str) -> tuple[Learned, Checked]:
     """Learn from a log, and check what was learned."""
-    calls = joined(LogReader([log]))
+    calls = joined(read_records([log]))
     learned = learn(calls)
     text = scenario_text(learned, f"learned-{name}", f"{len(calls):,} calls of the production {name}")
     (log / "learned.yaml").write_text(text)

@@ -35,7 +35,7 @@ from sfusion.harness.lab.worlds.calling import Workload, call_tool
 from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import learn
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from sfusion.harness.studies.sweep.grid import Grid, Measured, play_sample, read_axis
 from sfusion.harness.studies.sweep.result import SweepResult
 from sfusion_tools.event_log import flush_event_logs
@@ -136,7 +136,7 @@ def learned_from_real_calls(args: argparse.Namespace) -> bool:
         log = Path(folder) / "events.ndjson"
         asyncio.run(computing_calls(args, args.limit, str(log)))
         flush_event_logs()
-        learned = learn(joined(LogReader([Path(folder)])))
+        learned = learn(joined(read_records([Path(folder)])))
     for cause in learned.causes:
         print(f"{cause.says}: {cause.evidence}")
     (scenario,) = parse_scenarios(scenario_text(learned, "learned", args.url))

@@ -30,7 +30,7 @@ from sfusion.harness.learning.evidence import Evidence
 from sfusion.harness.learning.poison import Poison
 from sfusion.harness.learning.poison_telling import PoisonReporter, render_poison, sentences
 from sfusion.harness.reports import Reports
-from sfusion.harness.studies.look.reading import LogReader, UnreadableLines
+from sfusion.harness.studies.look.reading import UnreadableLines, read_records
 
 
 @command
@@ -71,7 +71,7 @@ def poison(
     problems = UnreadableLines()
     evidence = Evidence(pattern=lost_pattern, lost_key=next(iter(keys["lost"]), None))
     if events:
-        evidence.add_log(LogReader(events, problems))
+        evidence.add_log(read_records(events, problems))
         if not evidence.logged_calls:
             named = ", ".join(map(str, events))
             raise BadOption(f"--events {named}: no call of a tool in it; give the tool's event log, not a dump")

@@ -40,18 +40,17 @@ def recording_lines(
         "server": scrubber.text(", ".join(sorted(str(one) for one in servers))),
         "probes": len(probes),
     }
-    records: list[dict[str, Any]] = [{"cassette": meta}]
-    for probe, one in zip(probes, answers, strict=True):
-        records.append(
-            {
-                "id": probe.id.partition("/")[2],
-                "group": probe.group,
-                "request": scrubber.request(probe_request_record(probe)),
-                "response": response_record(scrubber.answer(one)),
-                "elapsed_s": round(one.seconds, 3),
-            }
-        )
-    return [json_line(record) for record in records]
+    records = [
+        {
+            "id": probe.id.partition("/")[2],
+            "group": probe.group,
+            "request": scrubber.request(probe_request_record(probe)),
+            "response": response_record(scrubber.answer(one)),
+            "elapsed_s": round(one.seconds, 3),
+        }
+        for probe, one in zip(probes, answers, strict=True)
+    ]
+    return [json_line(record) for record in ({"cassette": meta}, *records)]
 
 
 def probe_request_record(probe: Probe) -> dict[str, Any]:

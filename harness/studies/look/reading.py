@@ -302,6 +302,11 @@ def with_stdin(paths: Sequence[Path]) -> Iterator[list[Path]]:
         yield [copy if path == Path("-") else path for path in paths]
 
 
+def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[Call]:
+    """Yield the calls of log files or folders of them, see LogReader."""
+    return iter(LogReader(paths, on_problem))
+
+
 def log_files(path: Path) -> list[Path]:
     """Return the files that are meant: the one given, or of a folder the ones that look like logs."""
     try:

@@ -13,7 +13,7 @@ from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire.core import RequestLog
 from sfusion.fakes.wire.message import Answer
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools.record import Call
 from tests.sfusion_tools.sandbox.helpers import until
 
@@ -34,7 +34,7 @@ async def post(url: str, *, seconds: float = 30, **body: Any) -> int | None:
 
 
 def read(folder: Path) -> list[Call]:
-    return list(LogReader([folder]))
+    return list(read_records([folder]))
 
 
 def test_a_fake_logs_each_request_with_its_status_fault_and_outcome(tmp_path):

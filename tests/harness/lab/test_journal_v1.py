@@ -14,7 +14,7 @@ from sfusion.harness.cli import app
 from sfusion.harness.lab.journal import VERSION, Journal
 from sfusion.harness.lab.journal_v1 import upgraded
 from sfusion.harness.lab.runs import run_scenario
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 
 FOLDER = Path(__file__).parent / "journals"
 JOURNAL, SCENARIO = FOLDER / "v1-some-of-everything.ndjson", FOLDER / "v1-some-of-everything.yaml"
@@ -62,7 +62,7 @@ def test_look_and_learn_find_the_same_calls_as_in_a_journal_of_today(tmp_path: P
     (result,) = run_scenario(SCENARIO.read_text())
     result.journal.write(tmp_path / "journal.ndjson")
     facts = [
-        [(one.call, one.kind, one.seconds, one.problem, len(one.attempts)) for one in LogReader([path])]
+        [(one.call, one.kind, one.seconds, one.problem, len(one.attempts)) for one in read_records([path])]
         for path in (JOURNAL, tmp_path / "journal.ndjson")
     ]
     assert facts[0] == facts[1]

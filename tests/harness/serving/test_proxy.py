@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
 from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, one, run_code
 from tests.harness.serving.test_serve_sandbox import Served
@@ -84,7 +84,7 @@ async def test_command_prints_its_address_and_applies_its_options(
     assert output.splitlines() == ["stopping: requests in flight get 5 s to finish", "stopped"]
     noted = [json.loads(line) for line in journal.read_text().splitlines()]
     assert all(before < event["at"] < time.time() for event in noted)
-    calls = list(LogReader([tmp_path / "logs"]))
+    calls = list(read_records([tmp_path / "logs"]))
     assert [(call.attempts[0].status, call.attempts[0].fault) for call in calls] == [(503, "flaky-start"), (200, None)]
     events = [event["event"] for event in noted]
     assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]

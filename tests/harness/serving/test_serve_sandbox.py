@@ -18,7 +18,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.harness.cli import app
 from sfusion.harness.serving.commands import serve_sandbox
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
 from tests.warm import warm
 
@@ -91,7 +91,7 @@ async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [event["event"] for event in events][:3] == ["arrived", "strike", "answered"]
     assert all(before < event["at"] < time.time() for event in events)
-    assert [call.attempts[0].status for call in LogReader([tmp_path / "logs"])] == [503, 200]
+    assert [call.attempts[0].status for call in read_records([tmp_path / "logs"])] == [503, 200]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools.event_log import flush_event_logs
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import CallResult
@@ -56,7 +56,7 @@ async def test_trajectory_and_group_are_in_what_the_tool_returns_and_in_the_even
     flush_event_logs()
     assert (own["trajectory"], own["group"], given["trajectory"], given["group"]) == ("mine", "7", "of verl", 'g"8')
     assert verl.extra_fields["extras"]["sfusion"]["trajectory"] == "of verl"
-    found = [(call.trajectory, call.group) for call in LogReader([tmp_path])]
+    found = [(call.trajectory, call.group) for call in read_records([tmp_path])]
     assert found == [("mine", "7"), ("of verl", 'g"8'), ("no instance", "")]
 
 

@@ -12,14 +12,14 @@ from sfusion.harness.studies.learn.attempts import joined
 from sfusion.harness.studies.learn.command import check
 from sfusion.harness.studies.learn.draft import scenario_text
 from sfusion.harness.studies.learn.learned import Learned, learn
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 
 LINE = 'INFO:     10.0.0.7:40312 - "POST /run_code HTTP/1.1" {status}\n'
 
 
 def learned_from(tmp_path: Path, lines: list[str]) -> tuple[Learned, str, dict[str, Any]]:
     (tmp_path / "uvicorn.log").write_text("".join(lines))
-    learned = learn(joined(LogReader([tmp_path / "uvicorn.log"])))
+    learned = learn(joined(read_records([tmp_path / "uvicorn.log"])))
     text = scenario_text(learned, "learned", "an access log")
     return learned, text, yaml.safe_load(text)
 

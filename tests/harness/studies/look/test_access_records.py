@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sfusion.harness.studies.look.access_records import access_records
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 
 NGINX = '10.0.0.7 - - [10/Oct/2025:13:55:36 -0700] "POST /run_code HTTP/1.1" {status} 2326 "-" "aiohttp/3.9"'
 AT = datetime(2025, 10, 10, 20, 55, 36, tzinfo=UTC).timestamp()
@@ -137,4 +137,4 @@ def test_a_file_of_mixed_lines(tmp_path):
         '2025-10-10 20:55:36 INFO:     10.0.0.7:51234 - "POST /run_code HTTP/1.1" 200 OK\n'
         'INFO:     10.0.0.7:51234 - "GET /v1/ping HTTP/1.1" 200 OK\n' + NGINX.format(status=429) + "\n"
     )
-    assert [one.attempts[0].status for one in LogReader([path])] == [200, 429]
+    assert [one.attempts[0].status for one in read_records([path])] == [200, 429]

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from sfusion.harness.studies.look.dump_records import outcome_of_text
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text
@@ -36,7 +36,7 @@ def test_the_requests_beside_a_dump_are_counted(tmp_path):
         )
         request = {"request_id": f"r{step}", "outcomes": {"ok": 2, "throttled": step}, "refused": {"not_json": 1}}
         (tmp_path / "requests" / f"{step}.jsonl").write_text(json.dumps(request) + "\n")
-    records = list(LogReader([tmp_path]))
+    records = list(read_records([tmp_path]))
     assert Counter((one.began, one.outcome, one.problem) for one in records) == {
         (1.0, "ok", None): 2,
         (1.0, "throttled", None): 1,
@@ -59,17 +59,17 @@ def test_the_requests_beside_a_dump_are_counted(tmp_path):
 def test_without_requests_the_texts_have_to_do(tmp_path, output):
     path = tmp_path / "step-17.jsonl"
     path.write_text(json.dumps({"input": "q", "output": output, "score": 0}) + "\n")
-    assert [(one.began, one.outcome) for one in LogReader([path])] == [(17.0, "ok"), (17.0, None)]
+    assert [(one.began, one.outcome) for one in read_records([path])] == [(17.0, "ok"), (17.0, None)]
 
 
 def test_hostile_counts_are_bounded(tmp_path):
     path = tmp_path / "1.jsonl"
     outcomes = {"ok": 10**12, "fine": 1, "throttled": -5, "bad_response": True, "unreachable": "7"}
     path.write_text(json.dumps({"request_id": "r", "outcomes": outcomes}) + "\n")
-    assert Counter(one.outcome for one in LogReader([path])) == {"ok": 10_000, None: 1}
+    assert Counter(one.outcome for one in read_records([path])) == {"ok": 10_000, None: 1}
 
 
 def test_a_dump_without_calls_is_a_log_without_calls(tmp_path):
     path = tmp_path / "1.jsonl"
     path.write_text(json.dumps({"input": "q", "output": "the answer is 42", "score": 1}) + "\n")
-    assert list(LogReader([path])) == []
+    assert list(read_records([path])) == []

@@ -15,7 +15,7 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.errors import LogError
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.event_log import flush_event_logs, this_worker
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -55,7 +55,7 @@ def test_every_call_is_in_the_log_with_its_attempts(tmp_path):
 
     before = time.time()
     url = asyncio.run(run())
-    records = list(LogReader([tmp_path]))
+    records = list(read_records([tmp_path]))
     first, _, third = records
     assert [one.call for one in records] == ["c1", 'a "quoted" \u2028 id', "c3"]
     assert [one.outcome for one in records] == ["ok", "ok", "bad_arguments"]
@@ -112,7 +112,7 @@ def test_a_call_that_is_cancelled_or_finds_no_sandbox_is_in_the_log(tmp_path):
         await call(make(sandbox.url, event_log=str(tmp_path), max_attempts=1), "down", code="print(1)")
 
     asyncio.run(run())
-    cut, down = LogReader([tmp_path])
+    cut, down = read_records([tmp_path])
     assert (cut.call, cut.outcome, [one.outcome for one in cut.attempts]) == ("cut", "cancelled", ["cancelled"])
     assert (down.call, down.outcome, down.attempts[0].status) == ("down", "unreachable", None)
 
@@ -127,7 +127,7 @@ def test_the_environment_switches_it_on_and_virtual_time_off(tmp_path, monkeypat
     flush_event_logs()
     assert not (tmp_path / "logs").exists()
     asyncio.run(run())
-    assert [one.call for one in LogReader([tmp_path / "logs"])] == ["c1"]
+    assert [one.call for one in read_records([tmp_path / "logs"])] == ["c1"]
 
 
 LINE = {"event_log": 1, "source": "server", "call": "c", "began": 5.0, "seconds": 1.0, "outcome": "ok", "attempts": []}
@@ -153,17 +153,17 @@ def test_a_wrong_line_is_refused_with_its_place(tmp_path, change, problem):
     path = tmp_path / "events.ndjson"
     path.write_text(f"{json.dumps(LINE)}\n{json.dumps({**LINE, **change})}\n{json.dumps(LINE)}\n")
     with pytest.raises(LogError) as error:
-        list(LogReader([path]))
+        list(read_records([path]))
     assert str(error.value).startswith(f"{path}:2: {problem}")
     problems: list[str] = []
-    assert len(list(LogReader([path], problems.append))) == 2
+    assert len(list(read_records([path], problems.append))) == 2
     assert problems == [str(error.value)]
 
 
 def test_a_line_may_leave_out_what_is_not_known(tmp_path):
     path = tmp_path / "events.ndjson"
     path.write_text('{"event_log":1,"began":5}\n')
-    (call,) = LogReader([path])
+    (call,) = read_records([path])
     assert asdict(call) == asdict(call_at("", 5.0, None, "client"))
 
 
@@ -176,7 +176,7 @@ def test_calls_that_the_guard_refuses_are_in_the_log(tmp_path, include):
             await call_until_refused(make(sandbox.url, max_attempts=1, guard=guard, event_log=event_log), 4)
 
     asyncio.run(run())
-    records = list(LogReader([tmp_path]))
+    records = list(read_records([tmp_path]))
     assert [(one.call, one.outcome, one.refused, len(one.attempts)) for one in records] == [
         ("c0", "sandbox_error", "", 1),
         ("c1", "sandbox_error", "", 1),

@@ -16,7 +16,7 @@ from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import run_scenario
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import read_records
 from sfusion_tools import record
 from sfusion_tools.record import Call
 
@@ -33,13 +33,13 @@ promises: [every_call_ends_once]
 
 def read(path: Path, lines: list[dict[str, Any]]) -> list[Call]:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return list(LogReader([path]))
+    return list(read_records([path]))
 
 
 def test_a_run_is_read_as_its_client_saw_it(tmp_path):
     (result,) = run_scenario(SCENARIO)
     result.journal.write(tmp_path / "journal.ndjson")
-    records = list(LogReader([tmp_path]))
+    records = list(read_records([tmp_path]))
     journal = Journal.read(tmp_path / "journal.ndjson")
     assert len(records) == 40
     assert {one.source for one in records} == {"client"}
@@ -64,7 +64,7 @@ def test_a_journal_that_was_cut_in_the_middle_has_unfinished_calls(tmp_path):
     lines = list(result.journal.lines())
     path = tmp_path / "journal.ndjson"
     path.write_text("".join(lines[: len(lines) // 2])[:-7])
-    records = list(LogReader([path]))
+    records = list(read_records([path]))
     unfinished = [one for one in records if one.seconds is None]
     assert 0 < len(unfinished) < len(records)
     assert {one.outcome for one in unfinished} == {None}

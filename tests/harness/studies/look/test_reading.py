@@ -10,7 +10,7 @@ import pytest
 
 from sfusion.harness.errors import LogError
 from sfusion.harness.studies.look import reading
-from sfusion.harness.studies.look.reading import LogReader
+from sfusion.harness.studies.look.reading import LogReader, read_records
 
 
 def line(call: str) -> str:
@@ -18,7 +18,7 @@ def line(call: str) -> str:
 
 
 def calls(*paths: object) -> list[str]:
-    return [record.call for record in LogReader(paths)]  # type: ignore[arg-type]
+    return [record.call for record in read_records(paths)]  # type: ignore[arg-type]
 
 
 def test_files_and_folders_are_read_in_order(tmp_path):
@@ -132,7 +132,7 @@ def test_secrets_in_the_address_of_a_sandbox_are_not_read(tmp_path, form, writte
         "server's journal": [JOURNAL | {"source": "server", "event": "arrived", "sandbox": written}],
     }
     path.write_text("".join(json.dumps(one) + "\n" for one in lines[form]))
-    assert [one.endpoint for record in LogReader([path]) for one in record.attempts] == [shown]
+    assert [one.endpoint for record in read_records([path]) for one in record.attempts] == [shown]
 
 
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
@@ -143,7 +143,7 @@ def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
     with pytest.raises(LogError, match=r"events.ndjson:1: not JSON"):
         calls(path)
     problems: list[str] = []
-    assert [one.call for one in LogReader([path], problems.append)] == ["c2"]
+    assert [one.call for one in read_records([path], problems.append)] == ["c2"]
     assert len(problems) == 1
 
 
@@ -176,9 +176,9 @@ def test_a_file_in_which_nothing_can_be_read_is_refused(tmp_path, content, says)
     path.write_text(content)
     for given in (path, tmp_path):
         with pytest.raises(LogError, match=f"{given}: {says}"):
-            list(LogReader([given], lambda _: None))
+            list(read_records([given], lambda _: None))
     (tmp_path / "good.log").write_text(line("c1"))
-    assert [one.call for one in LogReader([tmp_path], lambda _: None)] == ["c1"]
+    assert [one.call for one in read_records([tmp_path], lambda _: None)] == ["c1"]
 
 
 @pytest.mark.parametrize(
