@@ -182,7 +182,8 @@ async def _run_step(
     dump = StepDump(plan.out, step)
 
     def ended(request: AsyncRolloutRequest) -> None:
-        if _is_sample(plan, request):
+        is_kept = request.state is State.COMPLETED or not plan.over_sample  # over-sampling drops those that failed
+        if is_kept and request.ended_by is not EndCause.CANCELLED:
             problem = batch[request.batch_data_id]
             score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
             sample = sample_record(request, score, step)
@@ -231,11 +232,6 @@ def _request(
         limits=plan.limits,
         processing_class=plan.tokenizer,
     )
-
-
-def _is_sample(plan: RolloutPlan, request: AsyncRolloutRequest) -> bool:
-    """Return whether a request that has ended is dumped. With over-sampling, only completed ones are."""
-    return request.ended_by is not EndCause.CANCELLED and (not plan.over_sample or request.state is State.COMPLETED)
 
 
 @asynccontextmanager
