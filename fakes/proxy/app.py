@@ -59,13 +59,15 @@ class ProxyLedger(Ledger):
     def start(self, call: str) -> None:
         """Count an attempt that is forwarded."""
         self.forwarded += 1
-        self._kept(call).forwarded += 1
+        self._record(call)
+        self.calls[call].forwarded += 1
 
     def finish(self, call: str, *, completed: bool) -> None:
         """Count an attempt that the upstream answered, or never will."""
         if completed:
             self.replied += 1
-            self._kept(call).replied += 1
+            self._record(call)
+            self.calls[call].replied += 1
 
     def executions(self, call: str) -> None:  # type: ignore[override] # a number would be a guess
         """Unknown: a request may have run without an answer, or been answered without running."""
@@ -74,11 +76,6 @@ class ProxyLedger(Ledger):
         data = super().snapshot(calls=calls)
         counted = {"forwarded": self.forwarded, "replied": self.replied, "upstream_failed": self.upstream_failed}
         return {"arrived": data.pop("arrived"), **counted, **data}
-
-    def _kept(self, call: str) -> ForwardRecord:
-        record = self._record(call)
-        assert isinstance(record, ForwardRecord)
-        return record
 
 
 PROXY_REALM = "sfusion proxy"

@@ -226,8 +226,8 @@ class Connection(web.RequestHandler):
                 self._refuse_head()
 
     def _refuse_head(self) -> None:
-        if self.transport is not None and self.message is None:
-            self.transport.write(invalid_request())
+        if self.message is None:
+            self.write(invalid_request())
         self.ignore_input()
         self.finish()
 
@@ -325,6 +325,11 @@ class Connection(web.RequestHandler):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
         transport.abort()
 
+    def write(self, data: bytes) -> None:
+        """Send, unless the connection was lost."""
+        if self.transport is not None:
+            self.transport.write(data)
+
     def finish(self) -> None:
         """Close after sending what has been written."""
         if self.transport is not None:
@@ -342,6 +347,5 @@ class Connection(web.RequestHandler):
         if status >= 500 and isinstance(exc, Exception):
             failure = self._failed(exc)
             answer = render_head(failure) + failure.body
-        if self.transport is not None:
-            self.transport.write(answer)
+        self.write(answer)
         return AlreadySent(keep_alive=False)
