@@ -41,13 +41,13 @@ LIMITS = YamlLimits()
 
 @dataclass(frozen=True, slots=True)
 class YamlPlace:
-    """A file and a line in it."""
+    """A file and a line in it; line 0 for what has no lines, such as an option of a command."""
 
     file: str
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(slots=True)

@@ -216,7 +216,7 @@ def spoil_output(answer: Answer, action: Output) -> Answer:
     for result in _results(body):
         for stream in streams:
             if stream in result:
-                result[stream] = _CHANGES[action.what](result[stream] or "", action.size)
+                result[stream] = OUTPUT_CHANGES[action.what](result[stream] or "", action.size)
     return answer.with_body(dump_json(body).replace(_PLACEHOLDER.encode(), _NOT_UTF8))
 
 
@@ -230,7 +230,7 @@ def _results(body: Any) -> Iterator[dict[str, Any]]:
             yield cell
 
 
-_CHANGES: dict[str, Callable[[str, int], str | None]] = {
+OUTPUT_CHANGES: dict[str, Callable[[str, int], str | None]] = {
     "lost": lambda text, size: "",
     "null": lambda text, size: None,
     "cut": lambda text, size: text[:size],
@@ -238,3 +238,4 @@ _CHANGES: dict[str, Callable[[str, int], str | None]] = {
     "not_utf8": lambda text, size: text + _PLACEHOLDER,
     "decode_error": lambda text, size: DECODE_ERROR,
 }
+"""What each kind of ``Output`` makes of a stream."""

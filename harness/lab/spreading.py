@@ -112,21 +112,18 @@ class _Processes:
 
         yield from _in_order(submit, Future.result, items, _AHEAD * self._jobs)
 
-    def _run(self, work: Callable[[Item], Result], item: Item) -> Result:
+    def _run(self, work: Callable[[Item], Result], item: Item) -> Any:
         orders = pickle.dumps((work, item))
         for _ in range(RETRIES + 1):
             process = self._idle.get()
             try:
-                done, answer = process.ask(orders)
+                answer = process.ask(orders)
             except (EOFError, OSError):  # it died, perhaps in the middle of its answer
                 process = self._start(instead_of=process)
                 continue
             finally:
                 self._idle.put(process)
-            if not done:
-                raise answer
-            result: Result = answer
-            return result
+            return _result(answer)
         raise WorkerLost(f"the process that ran it died {RETRIES + 1} times: {item!r:.300}")
 
     def _start(self, instead_of: _Process | None = None) -> _Process:
@@ -158,15 +155,11 @@ class _Process:
         self.process.start()
         theirs.close()  # the end of the process is the end of the pipe
 
-    def ask(self, orders: bytes) -> tuple[bool, Any]:
-        """Return whether the item was done, and its result or error; EOFError or OSError if the process died."""
+    def ask(self, orders: bytes) -> bytes:
+        """Return the answer; raise EOFError or OSError if the process died."""
         self._pipe.send_bytes(orders)
-        answer = self._pipe.recv_bytes()
-        try:
-            done, found = pickle.loads(answer)  # made by our own process
-        except Exception as error:
-            return False, error
-        return done, found
+        answer: bytes = self._pipe.recv_bytes()
+        return answer
 
     def close(self) -> None:
         with suppress(OSError):
@@ -192,6 +185,14 @@ def _answer(orders: bytes) -> bytes:
             return pickle.dumps((False, error))
         except Exception:
             return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+
+
+def _result(answer: bytes) -> Any:
+    """Return the result of an item, or raise its error."""
+    done, found = pickle.loads(answer)  # made by a process or a task of our own
+    if not done:
+        raise found
+    return found
 
 
 @contextmanager
@@ -251,29 +252,28 @@ class RayTasks:
         def submit(item: Item) -> Any:
             return self._task.remote(sys.path, __version__, pickle.dumps((work, item))), item
 
-        def take(submitted: Any) -> Result:
+        def take(submitted: Any) -> Any:
             ref, item = submitted
             try:
-                state, answer = self._ray.get(ref)
+                missing, answer = self._ray.get(ref)
             except RayError as error:
                 why = str(error).strip().partition("\n")[0]
                 raise WorkerLost(f"{why} (tried {RETRIES + 1} times): {item!r:.300}") from error
-            if state == "missing":
-                raise MissingWorld(answer)
-            found = pickle.loads(answer)  # made by our own task
-            if state == "raised":
-                raise found
-            result: Result = found
-            return result
+            if missing:
+                raise MissingWorld(missing)
+            return _result(answer)
 
         cpus = int(self._ray.cluster_resources().get("CPU", 1))
         yield from _in_order(submit, take, items, _AHEAD * max(1, cpus))
 
 
-def _task() -> Callable[[list[str], str, bytes], tuple[str, Any]]:
-    """Return the function of a task. Ray sends a local function as code, so a node needs no module to receive it."""
+def _task() -> Callable[[list[str], str, bytes], tuple[str, bytes]]:
+    """Return the function of a task, which says what a node lacks, or answers.
 
-    def run(path: list[str], version: str, orders: bytes) -> tuple[str, Any]:
+    Ray sends a local function as code, so a node needs no module to receive it.
+    """
+
+    def run(path: list[str], version: str, orders: bytes) -> tuple[str, bytes]:
         import os
         import pickle
         import sys
@@ -285,13 +285,13 @@ def _task() -> Callable[[list[str], str, bytes], tuple[str, Any]]:
         try:
             from sfusion_tools._version import __version__ as found
         except ImportError as error:
-            return "missing", f"{where} cannot import sfusion ({error}); install sfusion {version} there"
+            return f"{where} cannot import sfusion ({error}); install sfusion {version} there", b""
         if found != version:
-            return "missing", f"{where} has sfusion {found}, the driver {version}; install the same version"
+            return f"{where} has sfusion {found}, the driver {version}; install the same version", b""
         work, item = pickle.loads(orders)  # from the driver, over Ray
         try:
-            return "done", pickle.dumps(work(item))
+            return "", pickle.dumps((True, work(item)))
         except Exception as error:
-            return "raised", pickle.dumps(error)
+            return "", pickle.dumps((False, error))
 
     return run

@@ -13,7 +13,7 @@ from typing import Any
 
 from sfusion.harness.errors import BadOption, NoDump
 from sfusion.harness.learning.evidence import CallsOfSample, Evidence
-from sfusion.harness.rollouts.viewer.sample import REQUESTS, dump_files, finite_score
+from sfusion.harness.rollouts.viewer.sample import dump_files, finite_score, requests_beside
 from sfusion.harness.studies.look.dump_records import step_of
 from sfusion.harness.studies.look.reading import repeats
 from sfusion_tools.bounded_input import bounded_lines, parse_json
@@ -99,8 +99,8 @@ class DumpReader:
         """What is odd about the files."""
         self.total_bytes = sum(file.stat().st_size for file in self.files)
         self.bytes = 0
-        self.by_id = self.by_input = 0
-        """Samples whose group the dump names, and those that were grouped by their input."""
+        self.by_input = 0
+        """Samples whose group the dump does not name, so that they were grouped by their input."""
         self.with_id = 0
         self.missing = {name for name in keys if keys[name] != KEYS[name]}
         """Names whose key was given but is in no line."""
@@ -140,7 +140,7 @@ class DumpReader:
             yield step
 
     def _records(self, file: Path) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
-        beside = file.parent / REQUESTS / file.name
+        beside = requests_beside(file)
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(file.open("rb"))
@@ -190,7 +190,6 @@ class DumpReader:
             self._evidence.used[ended.source] += 1
         self.with_id += id is not None
         group = None if group == "" else group
-        self.by_id += group is not None
         self.by_input += group is None
         if group is None:
             text = _first(both, self._keys["input"])
@@ -201,17 +200,8 @@ class DumpReader:
         return DumpedSample(line, number, group if isinstance(group, Hashable) else str(group), ended, length)
 
 
-_NOT_FINITE = re.compile(rb"(?<=[:,\[])\s*(?:NaN|-?Infinity)(?=\s*[,}\]])")
-
-
 def _object(line: bytes, place: str) -> Mapping[str, Any]:
-    try:
-        record = parse_json(line, place)
-    except InputError:
-        if b"NaN" not in line and b"Infinity" not in line:
-            raise
-        # verl writes the score of a reward that is not a number like this; such a sample has none.
-        record = parse_json(_NOT_FINITE.sub(b" null", line), place)
+    record = parse_json(line, place, constants=True)
     if not isinstance(record, dict):
         raise InputError(f"{place}: a JSON {type(record).__name__}, not an object")
     return record
@@ -225,4 +215,6 @@ def _whole(step: Any) -> Any:
 
 
 def _first(record: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    return next((record[key] for key in keys if record.get(key) is not None), None)
+    """Return the value of the first key that has one; NaN, as verl writes a reward that is not a number, is none."""
+    values = (record.get(key) for key in keys)
+    return next((value for value in values if value is not None and value == value), None)

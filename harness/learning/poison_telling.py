@@ -13,6 +13,7 @@ from sfusion.harness.learning.evidence import EVENTS, Evidence
 from sfusion.harness.learning.poison import HitGroup, Poison, PoisonFigures
 from sfusion.harness.reports.html import LearningPage, PageTable
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
+from sfusion.harness.studies.look.telling import many
 from sfusion.harness.terminal import ReadingReporter
 
 _ROWS = 8
@@ -44,10 +45,6 @@ _CAUSES = {
     "cancelled": ("calls were broken off", "look at the guard, at over-sampling and at the trainer's own time limits"),
 }
 """What an outcome of lost calls means, and what to set or to look at."""
-
-
-def many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def headline(found: Poison) -> str:

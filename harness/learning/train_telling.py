@@ -128,9 +128,6 @@ def promise_rows(found: Trained) -> list[list[str]]:
 class TrainReporter(ProgressReporter):
     """Shows how many seeds are done, and then what was learned."""
 
-    def __init__(self, out: TextIO, seeds: int) -> None:
-        super().__init__(out, seeds, "seeds")
-
     def tell(self, found: Trained, title: str) -> None:
         """Print headline, sentences and tables."""
         said = headline(found)

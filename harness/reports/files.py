@@ -32,7 +32,6 @@ SENTENCE_LENGTH = 300
 def junit(runs: Sequence[RunReport]) -> str:
     """JUnit XML for CI systems: a suite per run, a test case per promise."""
     top = ElementTree.Element("testsuites", name="sfusion")
-    totals = [0, 0, 0, 0]
     for run in runs:
         suite = ElementTree.SubElement(top, "testsuite", name=_clean(run.name))
         for one in run.verdicts:
@@ -40,19 +39,19 @@ def junit(runs: Sequence[RunReport]) -> str:
         if run.error:
             case = ElementTree.SubElement(suite, "testcase", classname=_clean(run.name), name="run", time="0")
             ElementTree.SubElement(case, "error", message=_clean(run.error), type="error").text = _clean(run.error)
-        failures, error = sum(one.failed for one in run.verdicts), int(bool(run.error))
-        counts = [len(run.verdicts) + error, failures, error, len(run.in_state("not_applicable"))]
-        _count(suite, counts, run.wall_seconds or 0.0)
-        totals = [total + count for total, count in zip(totals, counts, strict=True)]
-    _count(top, totals, sum(run.wall_seconds or 0.0 for run in runs))
+        _count(suite, [run])
+    _count(top, runs)
     ElementTree.indent(top)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(top, encoding="unicode") + "\n"
 
 
-def _count(element: ElementTree.Element, counts: Sequence[int], seconds: float) -> None:
-    for name, value in zip(("tests", "failures", "errors", "skipped"), counts, strict=True):
-        element.set(name, str(value))
-    element.set("time", f"{seconds:.3f}")
+def _count(element: ElementTree.Element, runs: Sequence[RunReport]) -> None:
+    verdicts, errors = [one for run in runs for one in run.verdicts], sum(bool(run.error) for run in runs)
+    element.set("tests", str(len(verdicts) + errors))
+    element.set("failures", str(sum(one.failed for one in verdicts)))
+    element.set("errors", str(errors))
+    element.set("skipped", str(sum(one.state == "not_applicable" for one in verdicts)))
+    element.set("time", f"{sum(run.wall_seconds or 0.0 for run in runs):.3f}")
 
 
 def _add_case(suite: ElementTree.Element, run: RunReport, one: Verdict) -> None:

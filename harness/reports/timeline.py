@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any, TypeAlias
 
 from sfusion.harness.lab.journal import Event, Journal
@@ -212,7 +213,7 @@ def timeline_data(calls: Sequence[Call], timeline: Timeline, rows: Callable[[Cal
 
     Lists and indexes instead of objects and words keep 10,000 calls within a few MB.
     """
-    words = _Words()
+    words: dict[str, int] = defaultdict(count().__next__)  # numbers those that occur
     workers = sorted({call.worker for call in calls}, key=_natural)
     numbers = {worker: number for number, worker in enumerate(workers)}
     return {
@@ -229,7 +230,7 @@ def timeline_data(calls: Sequence[Call], timeline: Timeline, rows: Callable[[Cal
             for mark in timeline.marks
         ],
         "calls": [_call(call, numbers, words, rows(call)) for call in calls],
-        "words": words.listed,
+        "words": list(words),
     }
 
 
@@ -243,28 +244,14 @@ def embed(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-class _Words:
-    """Numbers the words that occur often."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def __call__(self, word: object) -> int:
-        return self._numbers.setdefault(str(word), len(self._numbers))
-
-    @property
-    def listed(self) -> list[str]:
-        return list(self._numbers)
-
-
-def _call(call: Call, workers: Mapping[str, int], words: _Words, rows: Iterable[Row]) -> list[Any]:
+def _call(call: Call, workers: Mapping[str, int], words: dict[str, int], rows: Iterable[Row]) -> list[Any]:
     spans: list[Any] = []
     for span in spans_of(call):
         outcome = KINDS.index(span.outcome) if span.outcome else -1
         spans += [SPANS.index(span.kind), _time(span.start), _time(span.end), span.attempt, outcome, span.status or 0]
     told = []
     for at, source, event, attempt, rest in rows:
-        row: list[Any] = [_time(at), words(source), words(event), attempt]
+        row: list[Any] = [_time(at), words[str(source)], words[str(event)], attempt]
         told.append([*row, rest] if rest else row)
     return [
         call.call,

@@ -12,16 +12,15 @@ that is complete is written once more, in the order of its requests, so that the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sfusion.fakes.wire.message import json_line
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.learning.advantages import advantages
+from sfusion.harness.rollouts.viewer.sample import requests_beside
 from sfusion_tools.rollout import AsyncRolloutRequest
-
-REQUESTS = "requests"
 
 
 def sample_text(request: AsyncRolloutRequest) -> tuple[str, str]:
@@ -80,53 +79,29 @@ class StepDump:
     """The samples of a step that is still running."""
 
     def __init__(self, directory: Path, step: int) -> None:
-        self._directory = directory
-        self._step = step
+        self.path = directory / f"{step}.jsonl"
+        self._requests = requests_beside(self.path)
+        self._requests.parent.mkdir(parents=True, exist_ok=True)
         self._done: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
 
     def add(self, place: int, sample: Mapping[str, Any], request: Mapping[str, Any]) -> None:
         """Append a sample and its request; the first of a step replaces the files of an older run."""
-        path = _path(self._directory, self._step)
         # The viewer expects no sample without its request, so that comes first.
-        for target, record in ((_requests(path), request), (path, sample)):
-            target.parent.mkdir(parents=True, exist_ok=True)
+        for target, record in ((self._requests, request), (self.path, sample)):
             with target.open("a" if self._done else "w", encoding="utf-8", newline="\n") as file:
                 file.write(json_line(record))
         self._done[place] = sample, request
 
     def finish(self, most: int | None = None) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
-        """Write the first ``most`` samples again, in the order of their places; return them and their requests."""
+        """Write the first ``most`` samples again, in the order of their places; return them and their requests.
+
+        Each file replaces the older one atomically. Requests with groups get their advantages in these (GRPO).
+        """
         kept = [self._done[place] for place in sorted(self._done)][:most]
-        samples = [sample for sample, _ in kept]
-        requests = with_advantages(samples, [request for _, request in kept])
-        write_step(self._directory, self._step, samples, requests)
+        samples, requests = [sample for sample, _ in kept], [request for _, request in kept]
+        if all("group" in request for request in requests):
+            found = advantages([sample["score"] for sample in samples], [request["group"] for request in requests])
+            requests = [{**request, "advantage": round(one, 6)} for request, one in zip(requests, found, strict=True)]
+        for target, records in ((self._requests, requests), (self.path, samples)):
+            write_file(target, map(json_line, records))
         return samples, requests
-
-
-def with_advantages(
-    samples: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
-) -> Sequence[Mapping[str, Any]]:
-    """Return the requests of a step with the advantage of each in its group (GRPO), if they have groups."""
-    if not all("group" in request for request in requests):
-        return requests
-    found = advantages([sample["score"] for sample in samples], [request["group"] for request in requests])
-    return [{**request, "advantage": round(one, 6)} for request, one in zip(requests, found, strict=True)]
-
-
-def write_step(
-    directory: Path, step: int, samples: Iterable[Mapping[str, Any]], requests: Iterable[Mapping[str, Any]]
-) -> Path:
-    """Write both files of a step, each replacing an older one atomically."""
-    path = _path(directory, step)
-    for target, records in ((_requests(path), requests), (path, samples)):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_file(target, map(json_line, records))
-    return path
-
-
-def _path(directory: Path, step: int) -> Path:
-    return directory / f"{step}.jsonl"
-
-
-def _requests(path: Path) -> Path:
-    return path.parent / REQUESTS / path.name

@@ -10,7 +10,7 @@ from typing import Any
 
 from sfusion.fakes.sandbox.executors.scripted import COMPILED
 from sfusion.harness.lab.facts.canary import tokens_in
-from sfusion.harness.lab.facts.read import TextReading, normal_wording, optional_streams, read_text
+from sfusion.harness.lab.facts.read import TextReading, normal_wording, read_text
 from sfusion.harness.lab.facts.sent import WIRE_DEFAULTS
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.trial.client import UNSET, Told
@@ -155,7 +155,7 @@ class CallFacts:
         if self.told is None or self.told.raised is not None or "text" not in self.takes:
             return None
         truth = self.truth or ProgramTruth()
-        return read_text(self._without_foreign_words(self.told.text), truth, optional=optional_streams(truth))
+        return read_text(self._without_foreign_words(self.told.text), truth)
 
     def _without_foreign_words(self, text: str) -> str:
         """Return a text without what the sandbox itself wrote in a failure, and without secrets: neither is output.

@@ -24,7 +24,7 @@ from sfusion.harness.commandline.json_answer import text_stream
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
-from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
+from sfusion.harness.lab.runs.tasks import admit_tasks
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario, World
 from sfusion.harness.lab.scenarios.parts import read_schedule
@@ -140,7 +140,7 @@ def run(options: RunOptions) -> int:
     commit = current_commit() if reports.out is not None and options.history else ""
     runs: list[RunReport] = []
     codes: set[int] = set()
-    jobs = min(options.jobs or os.cpu_count() or 1, len(tasks))
+    jobs = 1 if world == "ray" else min(options.jobs or os.cpu_count() or 1, len(tasks))  # one cluster plays them
     with (
         _player(options, world, tasks, targets) as player,
         open_workers(jobs, options.on, None if world == "ray" else options.ray_address) as workers,
@@ -173,11 +173,7 @@ def _tasks(
     tasks, skipped = select_tasks(tasks, keyword=options.keyword, real=real, tools=given)
     schedule = None if options.schedule is None else read_schedule(options.schedule)
     tasks = adapt_tasks(tasks, seed=options.seed, tools=given, schedule=schedule)
-    check_trusted(tasks)
-    # Only these: any module in the folder of a stranger's file could stand in for an optional package of ours.
-    named = [task.file for task in tasks if task.file is not None and isinstance(task.scenario.tools, list)]
-    find_modules_beside([options.tools] if options.tools is not None else named)
-    check_classes(tasks)
+    admit_tasks(tasks, options.tools)
     notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]
     if not tasks:
         raise BadOption(f"no scenario to run: {'; '.join(notes) or f'-k {options.keyword!r} matches none'}")

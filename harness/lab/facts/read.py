@@ -57,22 +57,17 @@ class TextReading:
     """Characters of a cut stream that are there."""
 
 
-def read_text(text: str, truth: ProgramTruth, *, optional: Collection[str] = ()) -> TextReading:
-    """Compare a text with what the program did; ``optional`` are streams that may be left out as a whole."""
+def read_text(text: str, truth: ProgramTruth) -> TextReading:
+    """Compare a text with what the program did. A tool may leave out the warnings of one that succeeded as a whole."""
     best: TextReading | None = None
     for variant in _variants(text, truth):
-        reading = _read(variant, truth, optional)
+        reading = _read(variant, truth)
         if not reading.wrong:
             return reading
         if best is None or (len(reading.wrong), -reading.kept) < (len(best.wrong), -best.kept):
             best = reading
     assert best is not None
     return best
-
-
-def optional_streams(truth: ProgramTruth) -> tuple[str, ...]:
-    """Return what a right tool may leave out: the warnings of a program that succeeded."""
-    return () if truth.failed else ("stderr",)
 
 
 def integers(wording: str) -> frozenset[int]:
@@ -167,8 +162,6 @@ def _without_prefix(text: str, stream: str) -> str | None:
 @dataclass(frozen=True)
 class _Found:
     spans: tuple[tuple[int, int], ...]
-    missing: int
-    """Characters."""
     lost: str
     """The part that is missing."""
 
@@ -178,7 +171,7 @@ def _find(stream: str, text: str) -> _Found:
     core = stream.strip()
     start = text.find(core)
     if start >= 0:
-        return _Found(((start, start + len(core)),), 0, "")
+        return _Found(((start, start + len(core)),), "")
     head = _longest(len(core), lambda size: core[:size] in text)
     spans, rest = [], text
     if head >= 4:
@@ -193,7 +186,7 @@ def _find(stream: str, text: str) -> _Found:
         spans.append((start, start + tail))
     else:
         tail = 0
-    return _Found(tuple(spans), len(core) - head - tail, core[head : len(core) - tail])
+    return _Found(tuple(spans), core[head : len(core) - tail])
 
 
 def _longest(most: int, fits: Any) -> int:
@@ -205,7 +198,7 @@ def _longest(most: int, fits: Any) -> int:
     return low
 
 
-def _read(text: str, truth: ProgramTruth, optional: Collection[str]) -> TextReading:
+def _read(text: str, truth: ProgramTruth) -> TextReading:
     wrong: list[Misread] = []
     spans: list[tuple[int, int]] = []
     found = {name: _find(stream, text) for name in _STREAMS if (stream := getattr(truth, name)).strip()}
@@ -217,14 +210,14 @@ def _read(text: str, truth: ProgramTruth, optional: Collection[str]) -> TextRead
         stream = getattr(truth, name)
         if indent := _indent_lost(stream, one, text):
             wrong.append(Misread("changed", name, {"missing": len(indent), "lost": indent}))
-        if not one.missing:
+        if not one.lost:
             continue
         if not one.spans:
-            if name not in optional:
+            if truth.failed or name != "stderr":
                 wrong.append(Misread("missing", name, {"tokens": tokens_in(stream)}))
             continue
         cut.add(name)
-        kept = len(stream.strip()) - one.missing
+        kept = len(stream.strip()) - len(one.lost)
         wrong += _judge_cut(name, stream, one, wording, truth)
     wrong += _judge_tokens(text, truth, wording)
     if len(found) == 2 and all(one.spans for one in found.values()):
@@ -248,7 +241,7 @@ _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 
 
 def _judge_cut(name: str, stream: str, found: _Found, wording: str, truth: ProgramTruth) -> Iterator[Misread]:
-    details = {"missing": found.missing, "lost": found.lost[:40]}
+    details = {"missing": len(found.lost), "lost": found.lost[:40]}
     numbers = integers(wording) - exits(truth.exit)
     if "\ufffd" in wording and "\ufffd" not in stream:
         yield Misread("changed", name, details)
@@ -268,10 +261,10 @@ def _true_numbers(numbers: frozenset[int], stream: str, found: _Found, slack: in
     lost, core = found.lost, stream.strip()
     # A blank at the edge of the gap may be the output's or the wording's.
     edge = len(stream) - len(core) + len(lost) - len(lost.lstrip()) + 2 * (lost[:1].isspace() or _at_break(found, core))
-    kept = len(core) - found.missing
+    kept = len(core) - len(lost)
     size, gone = len(core.encode()), len(lost.encode())
     lines, whole, touched = core.count("\n") + 1, *_lines_lost(found, core)
-    true = {*range(found.missing, found.missing + edge + 1), *range(gone, gone + edge + 1)}
+    true = {*range(len(lost), len(lost) + edge + 1), *range(gone, gone + edge + 1)}
     true |= {len(stream), len(core), size, len(stream.encode()), kept, size - gone}
     true |= {lines, *range(max(1, whole), touched + 1), *range(lines - touched, lines - whole + 1)}
     limits = range(kept, kept + slack + 64), range(size - gone, size - gone + slack + 64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from sfusion.harness.lab.journal import Event
@@ -104,21 +105,19 @@ class NoDeadConnectionUsed(Promise):
         "held": "{judged:request} after a connection had expired, none on it",
     }
 
-    def judge(self, story: Story) -> Verdict:
+    def checks(self, story: Story) -> Iterator[Verdict | None]:
         idle: dict[tuple[Any, Any], Event] = {}
         requests: dict[tuple[Any, ...], Event] = {}
         expired = False
-        after = 0
-        wrong: list[Verdict] = []
         for event in story.server:
             if event["event"] == "arrived" and "connection" in event:
                 requests[attempt_of(event)] = event
                 expired = expired or any(event["at"] - one["at"] > _USABLE for one in idle.values())
-                after += expired
                 since = idle.pop(_connection(event), event)
-                if event["at"] - since["at"] > _USABLE:
-                    waited = event["at"] - since["at"]
-                    wrong.append(self.broken("dead", [since, event], call=event["call"], idle=waited))
+                waited = event["at"] - since["at"]
+                if waited > _USABLE:
+                    yield self.broken("dead", [since, event], call=event["call"], idle=waited)
+                elif expired:
+                    yield None
             elif event["event"] == "answered" and (request := requests.get(attempt_of(event))) is not None:
                 idle[_connection(request)] = event
-        return self.concluded(wrong, after)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
-from sfusion.fakes.sandbox.body import ADDED, DECODE_ERROR
+from sfusion.fakes.sandbox.body import OUTPUT_CHANGES
 from sfusion.harness.lab.facts.canary import tokens_in
-from sfusion.harness.lab.facts.read import SHORTEST_CUT, TextReading, normal_wording, optional_streams, read_text
+from sfusion.harness.lab.facts.read import SHORTEST_CUT, TextReading, normal_wording, read_text
 from sfusion.harness.lab.facts.truth import ProgramTruth
 from sfusion.harness.lab.journal import SHOWN, Event
 from sfusion.harness.lab.programs import truth_of, unpacked
@@ -100,7 +100,7 @@ def _reading(text: str, truth: ProgramTruth, longest: float) -> TextReading | No
     warned = truth.stderr.strip()
     if not truth.failed and not any(word in text for word in tokens_in(warned) or (warned[:_FEW], warned[-_FEW:])):
         truth = replace(truth, stderr="")  # a tool may keep the warnings of a program that succeeded to itself
-    reading = read_text(text, truth, optional=optional_streams(truth))
+    reading = read_text(text, truth)
     if reading.wrong and truth.stderr and all(wrong.kind.startswith("cut_") for wrong in reading.wrong):
         # A tool may cut both streams as one text.
         between = "" if truth.stdout.endswith("\n") or not truth.stdout else "\n"
@@ -129,16 +129,5 @@ def _said(call: CallStory, truth: ProgramTruth) -> ProgramTruth | None:
             if fault["what"] == "cut" and "size" not in fault:
                 return None
             for stream in streams if fault["stream"] == "both" else (fault["stream"],):
-                streams[stream] = _spoiled(streams[stream], fault)
+                streams[stream] = OUTPUT_CHANGES[fault["what"]](streams[stream], fault.get("size", 0)) or ""
     return replace(truth, stdout=streams["stdout"], stderr=streams["stderr"])
-
-
-def _spoiled(text: str, fault: Event) -> str:
-    match fault["what"]:
-        case "lost" | "null":
-            return ""
-        case "cut":
-            return text[: fault["size"]]
-        case "huge":
-            return text + ADDED * int(fault["size"])
-    return DECODE_ERROR

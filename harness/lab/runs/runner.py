@@ -36,8 +36,6 @@ class RunResult:
     journal: Journal
     verdicts: list[Verdict]
     wall_seconds: float
-    repeated: str | None = None
-    """With --twice: the digest of the second run."""
     difference: str = ""
     """With --twice: where the two runs differ."""
     error: str = ""
@@ -129,13 +127,10 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     story = Story(journal)
     verdicts, implied = judge_story(story, scenario.promises)
     verdicts += judge_effect(scenario, story)
-    repeated, difference = None, ""
-    if again is not None:
-        repeated = again.digest()
-        found = first_difference(journal, again)
-        if found is not None:
-            difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
-    return RunResult(task, journal, verdicts, time.perf_counter() - began, repeated, difference, implied=implied)
+    difference = ""
+    if again is not None and (found := first_difference(journal, again)) is not None:
+        difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
+    return RunResult(task, journal, verdicts, time.perf_counter() - began, difference, implied=implied)
 
 
 def _sentence(error: BaseException) -> str:
@@ -154,12 +149,11 @@ def run_all(
 ) -> Iterator[RunResult]:
     """Yield results in the order of the tasks, each as soon as it and those before it are done.
 
-    They run in ``jobs`` processes, or on ``workers`` that are already open; with a ``player``, in this process.
+    They run in ``jobs`` processes, or on ``workers`` that are already open; a ``player`` needs those of this process.
     """
     tasks = list(tasks)
     run = partial(run_one, twice=twice, player=player)
-    few = 1 if player is not None else min(jobs, len(tasks))
-    with open_workers(max(1, few)) if workers is None or player is not None else nullcontext(workers) as found:
+    with open_workers(max(1, min(jobs, len(tasks)))) if workers is None else nullcontext(workers) as found:
         yield from _compared(found.map(run, tasks))
 
 

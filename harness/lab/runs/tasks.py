@@ -1,11 +1,11 @@
-"""The tasks of a command: ``read_tasks``, then ``select_tasks``, then ``adapt_tasks``."""
+"""The tasks of a command: ``read_tasks``, then ``select_tasks``, ``adapt_tasks`` and ``admit_tasks``."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -159,13 +159,19 @@ def find_modules_beside(files: Iterable[Path]) -> None:
             sys.path.append(folder)
 
 
-def check_classes(tasks: Iterable[Task]) -> None:
-    """Import every tool class once, so that a wrong name is reported before anything runs; raise ConfigError."""
+def admit_tasks(tasks: Sequence[Task], tools: Path | None = None) -> None:
+    """Raise Untrusted if one is not to be trusted, ConfigError if a tool class that one names cannot be imported.
+
+    ``tools`` is the file that the user named, beside which modules are found, instead of those of the tasks.
+    """
+    check_trusted(tasks)
+    # Only these: any module in the folder of a stranger's file could stand in for an optional package of ours.
+    naming = [(task.file, task.scenario.tools) for task in tasks if isinstance(task.scenario.tools, list)]
+    find_modules_beside([file for file, _ in naming if file is not None] if tools is None else [tools])
     named: dict[str, str] = {}
-    for task in tasks:
-        if isinstance(task.scenario.tools, list):
-            for number, entry in enumerate(task.scenario.tools):
-                if not is_own(entry):
-                    named.setdefault(str(entry.get("class_name")), f"tools[{number}]")
+    for _, entries in naming:
+        for number, entry in enumerate(entries):
+            if not is_own(entry):
+                named.setdefault(str(entry.get("class_name")), f"tools[{number}]")
     for name, place in named.items():
         load_class(f"{place} ({name})", name)

@@ -15,10 +15,20 @@ from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios.base import Data, ScenarioPart, declared
 from sfusion.harness.lab.scenarios.drawing import Drawing
 from sfusion_tools.errors import near
+from sfusion_tools.record import ENDINGS
 
 KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
 _EVENT = NotShrunk("it is the event itself")
 _WORKER = re.compile(r"worker-([1-9][0-9]*)|n([1-9][0-9]*)-w([1-9][0-9]*)")
+
+
+_COUNTED = {
+    "grants": [("client", "permit_granted")],
+    "arrivals": [("server", "arrived")],
+    "in_flight": [("server", "arrived")],
+    "ended": [("world", ending) for ending in ENDINGS],
+}
+"""The events that count towards a point of the journal."""
 
 
 class PointPart(ScenarioPart):
@@ -50,17 +60,10 @@ class PointPart(ScenarioPart):
 
     def count(self, so_far: int, event: Event) -> int:
         """Return the count after one more event of the journal."""
-        source, name = event["source"], event["event"]
-        match self._given[0][0]:
-            case "grants":
-                found = source == "client" and name == "permit_granted"
-            case "arrivals":
-                found = source == "server" and name == "arrived"
-            case "in_flight":
-                return max(so_far, int(event["in_flight"])) if source == "server" and name == "arrived" else so_far
-            case _:
-                found = source == "world" and name in ("returned", "cancelled", "lost")
-        return so_far + int(found)
+        what = self._given[0][0]
+        if (event["source"], event["event"]) not in _COUNTED[what]:
+            return so_far
+        return max(so_far, int(event["in_flight"])) if what == "in_flight" else so_far + 1
 
 
 def _a_worker(drawing: Drawing, _: Data) -> str:
@@ -153,18 +156,14 @@ class EventPart(ScenarioPart):
 
     def wrong_target(self, workers: Collection[str], nodes: Collection[str], sandboxes: Collection[str]) -> str | None:
         """Return what is wrong with the target; None if the scenario has it."""
-        match self.kind:
-            case "kill":
-                allowed = [workers, nodes, ("limiter", "driver")]
-            case "pause":
-                allowed = [workers, nodes, ("limiter",)]
-            case "cut_off":
-                allowed = [workers]
-            case "crash" | "wedge":
-                allowed = [("sandbox",), sandboxes]
-            case _:
-                return None
-        if any(self.target in names for names in allowed):
+        allowed: list[Collection[str]] = {
+            "kill": [workers, nodes, ("limiter", "driver")],
+            "pause": [workers, nodes, ("limiter",)],
+            "cut_off": [workers],
+            "crash": [("sandbox",), sandboxes],
+            "wedge": [("sandbox",), sandboxes],
+        }.get(self.kind, [])
+        if not allowed or any(self.target in names for names in allowed):
             return None
         return f"{self.kind}: this scenario has no {self.target!r}; {near(str(self.target), chain(*allowed))}"
 

@@ -7,7 +7,6 @@ import itertools
 import math
 import typing
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -111,14 +110,6 @@ def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = No
         raise ScenarioError(error.problems) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _OptionPlace(YamlPlace):
-    """An option of a command in place of a file; it has no lines."""
-
-    def __str__(self) -> str:
-        return self.file
-
-
 def vary(scenario: Scenario, values: Mapping[str, Any], option: str = "--vary") -> Scenario:
     """Return the scenario with other values at dotted paths; a ScenarioError names the option that they are from.
 
@@ -126,9 +117,9 @@ def vary(scenario: Scenario, values: Mapping[str, Any], option: str = "--vary") 
     """
     data = scenario.plain
     names = ", ".join(f"{key}={_label(value)}" for key, value in values.items())
-    places: dict[Path_, YamlPlace] = {(): _OptionPlace(f"{option} {names}", 0)}
+    places: dict[Path_, YamlPlace] = {(): YamlPlace(f"{option} {names}", 0)}
     for key, value in values.items():
-        where = _OptionPlace(f"{option} {key}={_label(value)}", 0)
+        where = YamlPlace(f"{option} {key}={_label(value)}", 0)
         first, _, rest = key.partition(".")
         if first == "tools" and isinstance(data.get("tools"), list) and rest and not rest[0].isdecimal():
             key = f"tools.0.config.{rest}"

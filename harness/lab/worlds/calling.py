@@ -82,15 +82,12 @@ class Workload:
     def _part(self, call: str) -> ProgramPart:
         if call in self._fixed:
             return self._fixed[call]
-        parts = self._drawn
-        if len(parts) == 1:
-            return parts[0]
         left = uniform(self.seed, "program", call) * self._total
-        for part in parts:
+        for part in self._drawn:
             left -= part.share
             if left < 0:
                 return part
-        return parts[-1]
+        return self._drawn[-1]
 
 
 URL_KEYS = ("sandbox_fusion_url", "url", "base_url", "sandbox_url", "endpoint")

@@ -94,12 +94,10 @@ class Backend(ABC):
     async def kill(self, target: str, names: list[str]) -> None:
         """Kill the workers of these names, with their node or driver if that is the target."""
 
-    @abstractmethod
-    async def cancel_calls(self, share: float) -> None:
-        """Cancel a share of the calls under way, drawn by their ids."""
-
-    @abstractmethod
-    async def cancel_rollouts(self) -> None: ...
+    async def broadcast(self, method: str, *args: Any) -> None:
+        """Call a method of every worker's inside (see ``worker.py``)."""
+        for worker in self.workers:
+            await getattr(worker, method)(*args)
 
     def use_model(self, model: Model) -> None:
         """Let this play the model of rollouts, instead of the script of the scenario."""
@@ -166,7 +164,7 @@ class Play:
                 await asyncio.sleep(think)
             if not worker.alive:
                 # The worker died while its caller was thinking.
-                facts = call_facts(workload.prepare(number), worker.name, self._scenario.default_timeout)
+                facts = call_facts(workload.prepare(number), worker.name, workload.default_timeout)
                 note_never_made(self._backend.recorder, facts)
                 return
             await worker.call(number)
@@ -189,7 +187,7 @@ class Play:
                 completed += state == State.COMPLETED.value
                 if part.enough is not None and completed >= part.enough and not stop:
                     stop = True
-                    await self._backend.cancel_rollouts()
+                    await self._backend.broadcast("cancel_rollouts")
 
         pairs = zip(rollout_names(part.count), itertools.cycle(self._backend.workers), strict=False)
         await _together((worker.name, roll(worker, name)) for name, worker in pairs)
@@ -255,7 +253,7 @@ class Play:
             case "restart" | "crash" | "wedge":
                 await backend.sandboxes.do(event.kind, target, seconds, event.ping)
             case "cancel":
-                await backend.cancel_calls(event.target)
+                await backend.broadcast("cancel_calls", event.target)
 
     async def _disturb(self, limiter: LimiterHandle, event: EventPart, seconds: float | None) -> None:
         match event.kind:
@@ -317,7 +315,7 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         sandboxes=sandboxes,
         limit=limit,
         calls=scenario.load.calls if scenario.load is not None else None,
-        secrets=recorder.secrets,
+        secrets=len(recorder.secrets),
         asks=scenario.asks,
         **_more_settings(scenario),
         **({"short_secrets": recorder.short_secrets} if recorder.short_secrets else {}),

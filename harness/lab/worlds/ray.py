@@ -34,9 +34,10 @@ PROCESS = "sandboxes"
 
 
 class _SandboxProcess(FakeSandboxes):
+    _recorder: RemoteRecorder
+
     def __init__(self, scenario: Scenario, journal: JournalAddress, host: str | None) -> None:
-        self._remote_recorder = RemoteRecorder(journal, PROCESS)
-        super().__init__(scenario, self._remote_recorder, host or ray.util.get_node_ip_address())
+        super().__init__(scenario, RemoteRecorder(journal, PROCESS), host or ray.util.get_node_ip_address())
 
     async def settle(self) -> None:
         # This runs in the loop that serves: what has been sent is recorded, if not yet, then in this turn.
@@ -44,7 +45,7 @@ class _SandboxProcess(FakeSandboxes):
 
     async def stop(self) -> None:
         await super().stop()
-        self._remote_recorder.close()
+        self._recorder.close()
 
 
 _actor_class: Any = ray.remote(num_cpus=0)(_SandboxProcess)
@@ -106,7 +107,6 @@ class RayBackend(Backend):
     poll_seconds = 0.05
     _starting = "the sandboxes"
     _limiter_lives = _limiter_connections = 0
-    _limiter_alive = False
 
     def __post_init__(self) -> None:
         self.horizon = min(self.scenario.horizon, LONGEST_RUN)
@@ -159,24 +159,23 @@ class RayBackend(Backend):
     def _on_connect(self, process: str, at: float) -> None:
         self._workers.on_connect(process)
         if process == LIMITER:
-            self._record_limiter_death()
+            if self._limiter_connections:  # that of a predecessor, whose end is slower than the new start
+                self._record_limiter_death()
             self._limiter_lives += 1
             self._limiter_connections += 1
-            self._limiter_alive = True
             first = self._limiter_lives == 1
             self.journal.note(at, "world", "limiter_started", life=self._limiter_lives, first=first)
 
     def _on_disconnect(self, process: str) -> None:
         if process == LIMITER:
             self._limiter_connections -= 1
-            if not self._limiter_connections:  # not that of a predecessor, whose end was slower than the new start
+            if not self._limiter_connections:
                 self._record_limiter_death()
         self._workers.on_disconnect(process)
 
     def _record_limiter_death(self) -> None:
-        if self._limiter_alive and not self._workers.closing:
+        if not self._workers.closing:
             self.recorder.note("world", "limiter_died", life=self._limiter_lives)
-        self._limiter_alive = False
 
     # -- starting --
 
@@ -253,11 +252,8 @@ class RayBackend(Backend):
         for worker in chosen:
             await worker.gone.wait()
 
-    async def cancel_calls(self, share: float) -> None:
-        await self._workers.broadcast("cancel_calls", share)
-
-    async def cancel_rollouts(self) -> None:
-        await self._workers.broadcast("cancel_rollouts")
+    async def broadcast(self, method: str, *args: Any) -> None:
+        await self._workers.broadcast(method, *args)
 
     def closing_facts(self) -> dict[str, Any]:
         return {"clock_error": self._server.clock_error}

@@ -72,13 +72,14 @@ class _CuttableTransport(RayTransport):
 class WorkerProcess(Worker):
     """One worker process; the driver tells it which calls and rollouts to make."""
 
+    _recorder: RemoteRecorder
+    _transport: _CuttableTransport | None
+
     def __init__(self, name: str, setup: WorkerSetup) -> None:
         sys.path += [folder for folder in setup.path if folder not in sys.path]
         recorder = RemoteRecorder(setup.journal, name)
         transport = _CuttableTransport(setup.limiter[1], setup.limiter[0]) if setup.limiter is not None else None
         super().__init__(name, setup.scenario, recorder, transport, setup.bounds, setup.scenario.time_scale)
-        self._remote_recorder = recorder
-        self._cuttable = transport
         self._urls = setup.urls
         logging.getLogger("sfusion_tools").addHandler(LogHandler(recorder))
 
@@ -99,13 +100,13 @@ class WorkerProcess(Worker):
 
     async def cut_off(self, off: bool) -> None:
         """Cut the connection to the limiter, or restore it."""
-        if self._cuttable is not None:
-            self._cuttable.is_cut = off
+        if self._transport is not None:
+            self._transport.is_cut = off
 
     async def close(self) -> None:
         """Close the tools, detach from the limiter and close the journal."""
         await super().close()
-        self._remote_recorder.close()
+        self._recorder.close()
 
 
 # Without restarts: a killed worker stays dead, as in every world.

@@ -43,7 +43,6 @@ class RayWorker:
         self._warms_up = scenario.own_config is None
         self._node = node
         self._local = local
-        self._default_timeout = scenario.default_timeout
         self._workload = Workload.of(scenario, scenario.time_scale) if scenario.load is not None else None
 
     @property
@@ -66,7 +65,7 @@ class RayWorker:
         """Have a call made; return when it has ended or the process has died."""
         assert self._workload is not None
         prepared = self._workload.prepare(number)
-        self.assigned[prepared.call] = call_facts(prepared, self.name, self._default_timeout)
+        self.assigned[prepared.call] = call_facts(prepared, self.name, self._workload.default_timeout)
         await self.call_actor("call", number)
         del self.assigned[prepared.call]
 

@@ -40,7 +40,8 @@ class Recorder:
         self._clock = clock
         self._began = clock() if zero is None else zero
         self._names: dict[str, str] = {}
-        self._secrets: dict[str, str] = {}
+        self.secrets: dict[str, str] = {}
+        """What is watched for, and the names of it."""
         self._shortest = sys.maxsize
         """Texts below this length hold no address and no secret."""
         self.short_secrets: list[str] = []
@@ -57,13 +58,8 @@ class Recorder:
         if len(secret) < SHORTEST_SECRET:
             self.short_secrets.append(name)
         else:
-            self._secrets[secret] = name
+            self.secrets[secret] = name
             self._shortest = min(self._shortest, len(secret))
-
-    @property
-    def secrets(self) -> int:
-        """Return how many secrets are watched for."""
-        return len(self._secrets)
 
     def now(self) -> float:
         """Return the seconds since the recording began."""
@@ -104,7 +100,7 @@ class Recorder:
     def _clean(self, text: str, leaked: list[str]) -> str:
         for address, name in self._names.items():
             text = text.replace(address, name)
-        for secret, name in self._secrets.items():
+        for secret, name in self.secrets.items():
             if secret in text:
                 text = text.replace(secret, "<secret>")
                 if name not in leaked:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from math import inf
 from typing import Any
 
 from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.calling import call_facts
 from sfusion.harness.lab.worlds.play import Backend, Play, note_began, note_never_made, note_stuck
 from sfusion.harness.lab.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
@@ -25,40 +25,36 @@ from sfusion_tools.sandbox.client import fast_if_possible
 
 
 class SimWorker(Worker):
-    """A worker that shares the event loop with all the others; ``link`` is None without a limiter."""
+    """A worker that shares the event loop with all the others."""
 
-    def __init__(
-        self, name: str, scenario: Scenario, recorder: Recorder, link: Link | None, bounds: RolloutLimits
-    ) -> None:
-        super().__init__(name, scenario, recorder, link, bounds)
-        self._link = link
+    _transport: Link | None
 
     async def pause(self) -> None:
         """Hold back all messages to and from the limiter."""
-        if self._link is not None:
-            self._link.open.clear()
+        if self._transport is not None:
+            self._transport.open.clear()
 
     async def resume(self) -> None:
         """Let messages pass again."""
-        if self._link is not None:
-            self._link.open.set()
+        if self._transport is not None:
+            self._transport.open.set()
 
     async def cut_off(self, off: bool) -> None:
         """Cut the connection to the limiter, or restore it."""
-        if self._link is not None:
-            self._link.is_cut = off
+        if self._transport is not None:
+            self._transport.is_cut = off
 
     async def die(self) -> None:
         """End like a killed process: permits are not released, connections drop."""
         if not self.alive:
             return
         self.alive = False
-        if self._link is not None:
-            self._link.die()
+        if self._transport is not None:
+            self._transport.die()
         self._recorder.note("world", "worker_died", worker=self.name)
         for call in self._calls:
-            if (prepared := self._not_made.get(call)) is not None:
-                note_never_made(self._recorder, call_facts(prepared, self.name, self._scenario.default_timeout))
+            if (called := self._not_made.get(call)) is not None:
+                note_never_made(self._recorder, called)
             else:
                 self._recorder.note("world", "lost", call=call, worker=self.name)
         await self._cancel_all()
@@ -105,7 +101,7 @@ def run(
     async def play(bounds: RolloutLimits) -> None:
         fast_if_possible.set(True)
         recorder = Recorder(journal, asyncio.get_running_loop().time)
-        await SimBackend(scenario, recorder).play(core, bounds, queue, on_sample)
+        await SimBackend(scenario, recorder, bounds, core).play(queue, on_sample)
 
     try:
         run_virtually(play(bounds_of(scenario)), queue)
@@ -120,25 +116,22 @@ class SimBackend(Backend):
     """A cluster in one process."""
 
     time_scale = 1.0
+    longest_run = inf
     sandbox_class = FakeSandboxes
 
-    def __init__(self, scenario: Scenario, recorder: Recorder) -> None:
-        self._scenario = scenario
+    def __init__(
+        self, scenario: Scenario, recorder: Recorder, bounds: RolloutLimits, core: CoreFactory = LimiterCore
+    ) -> None:
+        self._scenario, self._bounds, self._core = scenario, bounds, core
         self.recorder = recorder
-        self.horizon = scenario.horizon
+        self.horizon = min(scenario.horizon, self.longest_run)
         self.sandboxes = self.sandbox_class(scenario, recorder)
         self.workers: list[SimWorker] = []
 
-    async def play(
-        self,
-        core: CoreFactory,
-        bounds: RolloutLimits,
-        queue: ScheduledQueue | None = None,
-        on_sample: OnSample | None = None,
-    ) -> None:
+    async def play(self, queue: ScheduledQueue | None = None, on_sample: OnSample | None = None) -> None:
         with recorded_logs(self.recorder):
             async with AsyncExitStack() as stack:
-                await self._start(stack, core, bounds)
+                await self._start(stack)
                 play = Play(self._scenario, self, on_sample)
                 await play.run()
                 if queue is not None:
@@ -147,7 +140,7 @@ class SimBackend(Backend):
                 if queue is not None:
                     queue.is_over = True
 
-    async def _start(self, stack: AsyncExitStack, core: CoreFactory, bounds: RolloutLimits) -> None:
+    async def _start(self, stack: AsyncExitStack) -> None:
         scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
@@ -155,11 +148,11 @@ class SimBackend(Backend):
         count, loss = scenario.sandbox.instances, scenario.cluster.link.loss
         note_began(recorder, scenario, sandboxes=count, limit=scenario.stated_limit, loss=loss)
         if settings is not None and settings.enable_global_rate_limit:
-            self.limiter = limiter = SimLimiter(settings.limits, recorder, core)
+            self.limiter = limiter = SimLimiter(settings.limits, recorder, self._core)
             limiter.start()
         for name in scenario.cluster.workers:
             link = Link(name, limiter, scenario.cluster.link, scenario.seed) if self.limiter else None
-            worker = SimWorker(name, scenario, recorder, link, bounds)
+            worker = SimWorker(name, scenario, recorder, link, self._bounds)
             with running_as(name):
                 worker.make_tools(urls)
             stack.push_async_callback(worker.close)
@@ -171,14 +164,6 @@ class SimBackend(Backend):
 
     async def kill(self, target: str, names: list[str]) -> None:
         await asyncio.gather(*(worker.die() for worker in self.workers if worker.name in names))
-
-    async def cancel_calls(self, share: float) -> None:
-        for worker in self.workers:
-            await worker.cancel_calls(share)
-
-    async def cancel_rollouts(self) -> None:
-        for worker in self.workers:
-            await worker.cancel_rollouts()
 
     async def flush(self) -> None:
         await asyncio.wait([asyncio.ensure_future(worker.flush()) for worker in self.workers], timeout=10.0)

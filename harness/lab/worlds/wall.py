@@ -19,7 +19,6 @@ from sfusion.harness.lab.worlds.replacing import fast_clock
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.sim import SimBackend
 from sfusion.harness.lab.worlds.worker_rollouts import bounds_of
-from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.rollout import RolloutLimits
 
 SPEED = 5.0
@@ -65,11 +64,8 @@ class ThreadedSandboxes(FakeSandboxes):
 
 
 class _WallBackend(SimBackend):
+    longest_run = LONGEST_RUN
     sandbox_class = ThreadedSandboxes
-
-    def __init__(self, scenario: Scenario, recorder: Recorder) -> None:
-        super().__init__(scenario, recorder)
-        self.horizon = min(scenario.horizon, LONGEST_RUN)
 
     @property
     def observed(self) -> bool:
@@ -93,4 +89,4 @@ def run(scenario: Scenario, *, speed: float = SPEED) -> Journal:
 
 async def _run(scenario: Scenario, journal: _Journal, bounds: RolloutLimits) -> None:
     journal.home = asyncio.get_running_loop(), threading.get_ident()
-    await _WallBackend(scenario, Recorder(journal, time.monotonic)).play(LimiterCore, bounds)
+    await _WallBackend(scenario, Recorder(journal, time.monotonic), bounds).play()

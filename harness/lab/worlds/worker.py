@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from sfusion.fakes.faults.chance import uniform
+from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion.harness.lab.worlds.calling import Workload, call_facts, call_tool, make_tools
@@ -52,8 +53,8 @@ class Worker:
         """What plays the model; by default the script of the scenario."""
         self._workload = Workload.of(scenario, time_scale) if scenario.load is not None else None
         self._calls: dict[str, asyncio.Task[None]] = {}
-        self._not_made: dict[str, PreparedCall] = {}
-        """Calls whose task has not begun yet."""
+        self._not_made: dict[str, Event] = {}
+        """Calls whose task has not begun yet, with the keys of the event ``called`` for each."""
         self._made: deque[str] = deque(maxlen=100)
         """The last calls; each is an instance of the tool."""
         self._rollouts: dict[str, asyncio.Task[str]] = {}
@@ -79,16 +80,15 @@ class Worker:
         """Make a call of the load and wait until it has ended."""
         assert self._workload is not None
         prepared = self._workload.prepare(number)
-        self._not_made[prepared.call] = prepared
+        self._not_made[prepared.call] = call_facts(prepared, self.name, self._workload.default_timeout)
         task = asyncio.ensure_future(self._call(number, prepared, self._workload))
         _keep(self._calls, prepared.call, task)
         await asyncio.wait([task])
 
     async def _call(self, number: int, prepared: PreparedCall, workload: Workload) -> None:
         note = self._recorder.note
-        del self._not_made[prepared.call]
+        called = self._not_made.pop(prepared.call)
         self._made.append(prepared.call)
-        called = call_facts(prepared, self.name, self._scenario.default_timeout)
         allowed, asked = self._allowed(prepared, prepared.arguments), self._scenario.asked(prepared.arguments)
         note("world", "called", **{**called, "allowed": allowed, **({"asked": asked} if asked else {})})
         facts = {"call": prepared.call, "worker": self.name}

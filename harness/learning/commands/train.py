@@ -20,7 +20,7 @@ from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import WRITTEN, Tools
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs.seeded import SeededOptions
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, admit_tasks
 from sfusion.harness.learning.train_telling import TrainReporter, headline, render_train, sentences
 from sfusion.harness.learning.trained import Trained, TrainedRun, check_played, dump_training, play_training, seeds_of
 from sfusion.harness.reports import Reports
@@ -54,7 +54,7 @@ def train(options: TrainOptions) -> int:
     runs: list[TrainedRun] = []
     with (
         options.workers(options.seeds) as workers,
-        TrainReporter(text_stream(options.json), options.seeds) as shown,
+        TrainReporter(text_stream(options.json), options.seeds, "seeds") as shown,
     ):
         try:
             for run in workers.map(play_training, seeds_of(task, options.seeds)):
@@ -89,10 +89,7 @@ def _task(options: TrainOptions) -> Task:
             "outage-trained-as-zeros for an example"
         )
     (task,) = adapt_tasks([cell], tools=tools)
-    check_trusted([task])
-    if isinstance(task.scenario.tools, list):
-        find_modules_beside([path for path in (options.tools, task.file) if path is not None][:1])
-        check_classes([task])
+    admit_tasks([task], options.tools)
     return replace(task, tools_given=tools is not None)
 
 

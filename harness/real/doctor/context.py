@@ -132,7 +132,7 @@ class CheckContext:
         if settings.client is Client.VERL:
             proxy = proxy_of_requests(settings.base, self.environ)
         else:
-            proxy = proxy_for(settings.base, self.environ) if settings.trust_proxy_env else None
+            proxy = proxy_for(settings.base, self.environ) if settings.config.trust_proxy_env else None
         return proxy if proxy is not None and is_usable(proxy) else None
 
     async def get(self, route: str) -> HttpAnswer | NoAnswer:
@@ -202,8 +202,8 @@ class CheckContext:
                 self.settings.base,
                 retry=RetryPolicy(max_attempts=1),
                 bounds=Bounds(margin=self.plan.patience),
-                headers=self.settings.headers,
-                trust_proxy_env=self.settings.trust_proxy_env,
+                headers=self.settings.config.headers,
+                trust_proxy_env=self.settings.config.trust_proxy_env,
             )
         return self._client
 

@@ -116,7 +116,7 @@ async def examine(
     plan, observer = plan or Plan(), observer or Observer()
     result = Examination(settings)
     hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ or {})])
-    async with open_http(settings.headers, plan.connect) as http:
+    async with open_http(settings.config.headers, plan.connect) as http:
         context = CheckContext(settings, plan, http, environ or {}, root, observer.announce)
         try:
             for number, check in enumerate(checks, 1):

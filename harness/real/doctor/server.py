@@ -25,7 +25,7 @@ _NUMPY = "import importlib.util as util\nif util.find_spec('numpy'):\n    import
 
 async def check_memory_limit(context: CheckContext) -> list[Finding | None]:
     """Do programs run under the config's limit, and is a limit enforced?"""
-    limit = context.settings.memory_limit_mb
+    limit = context.settings.config.memory_limit_mb
     if limit <= 0:
         return [await _check_enforced(context)]
     hello = await context.run("memory-hello", HELLO, memory_limit_mb=limit)
@@ -270,8 +270,8 @@ print(json.dumps(missing))"""
 async def check_languages(context: CheckContext) -> list[Finding | None]:
     """Are the languages installed that the config or ``--languages`` asks for, or else the usual ones?"""
     asked = context.plan.languages
-    settings = context.settings
-    must = list(dict.fromkeys([settings.default_language, *settings.languages, *(asked or ())]))
+    config = context.settings.config
+    must = list(dict.fromkeys([config.default_language, *(config.languages or ()), *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
     sent = [one.request.body for one in reversed(bundled_probes()) if one.group == "languages" and one.request]
     programs = {body["language"]: body["code"] for body in sent} | {"scala": "object Main extends App { println(1) }"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -34,22 +34,17 @@ class Client(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """One sandbox, and what training expects of it; without a config, verl's defaults."""
+    """One sandbox, and what training expects of it."""
 
     url: str
     """As given."""
+    config: SandboxToolConfig
+    """Without a tool config, verl's defaults."""
     client: Client = Client.UNKNOWN
     source: str = ""
     """Where the URL comes from: a file and an entry in it."""
     rate_limit: int | None = None
     """This sandbox's share of the limit; None if there is none or it is unknown."""
-    default_timeout: float = 30.0
-    memory_limit_mb: int = 1024
-    default_language: str = "python"
-    headers: Mapping[str, str] = field(default_factory=dict)
-    trust_proxy_env: bool = True
-    languages: tuple[str, ...] = ()
-    """Those that the config lets a model choose besides the default."""
     started_here: bool = False
     """It was started for this examination, so its address is not judged."""
 
@@ -87,13 +82,13 @@ class SandboxSettings:
         return route(self.base, name)
 
     def secrets(self) -> list[str]:
-        return secrets_of(self.url, self.headers)
+        return secrets_of(self.url, self.config.headers)
 
 
 def settings_of_url(url: str) -> SandboxSettings:
     """Settings with verl's defaults; raises ConfigError unless ``url`` is an address."""
     normalise_url(url)
-    return SandboxSettings(url)
+    return SandboxSettings(url, SandboxToolConfig(sandbox_fusion_url=url))
 
 
 def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSettings]:
@@ -109,7 +104,7 @@ def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSett
         sandboxes += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
     if not sandboxes:
         raise ConfigError(f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine")
-    return list({(one.url, one.client, one.rate_limit, one.memory_limit_mb): one for one in sandboxes}.values())
+    return list({(one.url, one.client, one.rate_limit, one.config.memory_limit_mb): one for one in sandboxes}.values())
 
 
 def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[SandboxSettings]:
@@ -121,21 +116,7 @@ def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str)
     read = SandboxToolConfig.read(config, owner)
     urls = [read.sandbox_fusion_url] if isinstance(read.sandbox_fusion_url, str) else read.sandbox_fusion_url
     limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
-    return [
-        SandboxSettings(
-            url,
-            client,
-            source,
-            limit,
-            read.default_timeout,
-            read.memory_limit_mb,
-            read.default_language,
-            read.headers,
-            read.trust_proxy_env,
-            tuple(read.languages or ()),
-        )
-        for url in dict.fromkeys(urls)
-    ]
+    return [SandboxSettings(url, read, client, source, limit) for url in dict.fromkeys(urls)]
 
 
 PACKAGES = ("numpy", "scipy", "sympy", "pandas", "matplotlib", "sklearn", "networkx", "requests", "tqdm")

@@ -189,7 +189,7 @@ def _judge_limit(
         spread += "; programs that compute need fewer: measure with --program FILE"
     if limit is not None and limit > knee.rate_limit and knee.shape in ("plateau", "collapse", "failing"):
         wait = limit / knee.throughput
-        late = wait > context.settings.default_timeout + MARGIN
+        late = wait > context.settings.config.default_timeout + MARGIN
         what = {"plateau": "gains nothing", "collapse": "loses throughput", "failing": "fails calls"}[knee.shape]
         make = breaks if late else hurts
         return make(

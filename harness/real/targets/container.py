@@ -106,16 +106,8 @@ class Container(RealSandbox):
         self.wait()
 
     def remove(self) -> None:
-        """Kill and remove it with its anonymous volumes; does nothing if it is gone already."""
-        from docker.errors import APIError, NotFound
-
-        try:
-            self._engine.client.api.remove_container(self.container_name, force=True, v=True)
-        except NotFound:
-            pass
-        except APIError as error:
-            if error.status_code != 409:  # already being removed
-                raise
+        """Kill and remove it; does nothing if it is gone already."""
+        self._engine.remove(self.container_name)
         _STARTED.discard(self)
 
     def _run(self) -> None:
@@ -226,13 +218,11 @@ def remove_leftovers(engine: ContainerEngine, say: Callable[[str], None]) -> lis
         if alive is not False or owner is None:
             continue
         try:
-            engine.client.api.remove_container(one["Id"], force=True, v=True)
+            if engine.remove(one["Id"]):
+                removed.append(name)
+                say(f"removed container {name}, left by process {owner.pid}, which is gone")
         except APIError as error:
-            if error.status_code not in (404, 409):  # another run is removing it
-                say(f"could not remove container {name}, left by process {owner.pid}: {error_text(error)}")
-            continue
-        removed.append(name)
-        say(f"removed container {name}, left by process {owner.pid}, which is gone")
+            say(f"could not remove container {name}, left by process {owner.pid}: {error_text(error)}")
     return removed
 
 

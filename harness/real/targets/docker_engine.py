@@ -179,6 +179,18 @@ class ContainerEngine:
         total = sum(layer.total for layer in progress.layers.values())
         say(f"pulled {name}" + (f" ({size(total)})" if total else ""))
 
+    def remove(self, container: str) -> bool:
+        """Kill and remove a container with its anonymous volumes; False if it is gone, or another run removes it."""
+        from docker.errors import APIError
+
+        try:
+            self.client.api.remove_container(container, force=True, v=True)
+        except APIError as error:
+            if error.status_code not in (404, 409):
+                raise
+            return False
+        return True
+
     @contextmanager
     def reporting_errors(self, what: str) -> Iterator[None]:
         """Turn errors of the engine into MissingTarget with a message that begins with ``what``."""

@@ -199,6 +199,11 @@ def finite_score(value: Any) -> float | None:
 REQUESTS = "requests"
 
 
+def requests_beside(path: Path) -> Path:
+    """Return the file of the requests of the samples in a file; line by line they are parallel."""
+    return path.parent / REQUESTS / path.name
+
+
 class StepFile:
     """The samples of one step, read from the file when they are needed."""
 
@@ -206,7 +211,7 @@ class StepFile:
         self.path = path
         self.name = path.stem
         self.index = LineIndex(path)
-        requests = path.parent / REQUESTS / path.name
+        requests = requests_beside(path)
         self._requests = LineIndex(requests) if requests.is_file() else None
         self.sample = lru_cache(maxsize=512)(self.read)
 

@@ -42,10 +42,6 @@ class SampleList(ScrollView, can_focus=True):
     class Selected(Message):
         """Posted when the cursor moves to another row."""
 
-        def __init__(self, row: int) -> None:
-            super().__init__()
-            self.row = row
-
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._step: StepFile | None = None
@@ -84,7 +80,7 @@ class SampleList(ScrollView, can_focus=True):
         """Scroll the row into view and post ``Selected``."""
         self.scroll_to_region(Region(0, row, 1, 1), animate=False, force=True)
         self.refresh()
-        self.post_message(self.Selected(row))
+        self.post_message(self.Selected())
 
     def on_resize(self) -> None:
         """Make the rows as wide as the widget."""

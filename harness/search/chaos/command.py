@@ -27,7 +27,7 @@ from sfusion.harness.commandline.options import Json, Out, Seed
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.promises.permits import FlightCount, count_in_flight, server_steps
 from sfusion.harness.lab.promises.story import Story
-from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT
+from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from sfusion.harness.lab.runs import RunResult, Task, run_one, write_run
 from sfusion.harness.lab.scenarios.events import EventPart
 from sfusion.harness.lab.scenarios.model import Scenario
@@ -165,19 +165,18 @@ class Round:
 
     @property
     def problems(self) -> list[str]:
-        """Say what did not hold on the real cluster. An event that never struck is not a problem of the stack."""
-        failed = [one for one in self.real.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
-        found = [f"{one.state}: {one.promise}: {one.sentence}" for one in failed]
+        """Say what did not hold on the real cluster."""
+        found = _problems(self.real)
         if first := self.count.first:
             crowd = f"{self.count.crowd} requests in flight; the limit was {self.count.limit}"
             found.append(f"at {first[-1]['at']:g} s the sandbox had {crowd}")
-        return [*found, *([self.real.error] if self.real.error else [])]
+        return found
 
     @property
     def state(self) -> str:
         """Return broken, unknown (it could not be judged) or held, in whichever world."""
         results = [self.real, *self.sims]
-        verdicts = [one for result in results for one in result.verdicts if one.promise != EVERYTHING_TOOK_EFFECT]
+        verdicts = [one for result in results for one in _judged(result)]
         if self.count.broken or any(one.error for one in results) or any(one.state == "broken" for one in verdicts):
             return "broken"
         return "unknown" if any(one.failed for one in verdicts) else "held"
@@ -189,17 +188,14 @@ class Round:
         for result in self.sims:
             schedule = result.task.scenario.schedule
             how = f"schedule {schedule.random}" if schedule is not None else "first in, first out"
-            failed = [one for one in result.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
-            found += [f"{how}: {one.state}: {one.promise}: {one.sentence}" for one in failed]
-            found += [f"{how}: {result.error}"] if result.error else []
+            found += [f"{how}: {problem}" for problem in _problems(result)]
         return found
 
     @property
     def disagreements(self) -> list[str]:
         """Say which promises reality judges differently from sim, whatever the schedule."""
-        real, *sims = ({one.promise: one.state for one in result.verdicts} for result in (self.real, *self.sims))
-        names = [name for name in real | sims[0] if name != EVERYTHING_TOOK_EFFECT]
-        found = [(name, real.get(name, "none"), [one.get(name, "none") for one in sims]) for name in names]
+        real, *sims = ({one.promise: one.state for one in _judged(result)} for result in (self.real, *self.sims))
+        found = [(name, real.get(name, "none"), [one.get(name, "none") for one in sims]) for name in real | sims[0]]
         return [f"{name}: ray {left}, sim {right[0]}" for name, left, right in found if left not in right]
 
     @property
@@ -257,6 +253,16 @@ def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: 
         count = count_at_sandbox(real.journal) if not real.error else FlightCount()
         variants = [scenario, *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1))]
         yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
+
+
+def _judged(result: RunResult) -> list[Verdict]:
+    """Return the verdicts on the stack: that an event never struck is not one."""
+    return [one for one in result.verdicts if one.promise != EVERYTHING_TOOK_EFFECT]
+
+
+def _problems(result: RunResult) -> list[str]:
+    found = [f"{one.state}: {one.promise}: {one.sentence}" for one in _judged(result) if one.failed]
+    return [*found, result.error] if result.error else found
 
 
 def _moved(one: Counter[str], other: Counter[str]) -> int:

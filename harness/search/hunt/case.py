@@ -25,7 +25,7 @@ from sfusion.harness.lab.runs.tasks import Task, merged_tools
 from sfusion.harness.lab.scenarios.base import Data
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.worlds.replacing import diverted_logs, replaced
-from sfusion.harness.search.hunt.expectations import horizon_of, promises_of
+from sfusion.harness.search.hunt.expectations import Expectation
 from sfusion.harness.search.hunt.generate import named
 from sfusion.harness.search.shrink import Failure, failures_of
 
@@ -61,7 +61,7 @@ class HuntCase:
     @property
     def digest(self) -> str:
         """Return a hash of what is played; equal cases have equal digests."""
-        return digest_of(self.data)
+        return hashlib.blake2b(json.dumps(self.data, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -79,20 +79,16 @@ class HuntResult:
     """Events of the world that happened."""
 
 
-def digest_of(data: Data) -> str:
-    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
 def scenario_of(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Scenario:
     """Return the whole scenario of a case, with every promise that applies."""
     data = copy.deepcopy(case.data)
     if tools is not None:
         data["tools"] = merged_tools(tools, named(data))
     name = f"hunted-{case.digest}"
-    bare = named(data)
-    data["horizon"] = horizon_of(bare)
+    expected = Expectation(named(data))
+    data["horizon"] = expected.horizon
     stated = {next(iter(one)) if isinstance(one, dict) else one for one in case.promises}
-    rest = [one for one in promises_of(bare) if (next(iter(one)) if isinstance(one, dict) else one) not in stated]
+    rest = [one for one in expected.promises() if (next(iter(one)) if isinstance(one, dict) else one) not in stated]
     return named(
         data, scenario=name, about=f"case {case.number} of a hunt ({case.origin})", promises=[*case.promises, *rest]
     )

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -35,17 +35,17 @@ from sfusion.harness.commandline.options import Html, Jobs, On, Out, RayAddress,
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.runs import Task, read_tasks, write_run
-from sfusion.harness.lab.runs.tasks import check_classes, check_trusted, find_modules_beside
+from sfusion.harness.lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.tools import is_own
 from sfusion.harness.lab.spreading import open_workers
 from sfusion.harness.reports import Reports, RunReport, write_page
 from sfusion.harness.reports.html import render_page
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
-from sfusion.harness.search.hunt.case import HANG, LOGGED, play_case, run_bounded, scenario_of
+from sfusion.harness.search.hunt.case import HANG, LOGGED, HuntCase, play_case, run_bounded, scenario_of
 from sfusion.harness.search.hunt.corpus import Corpus
 from sfusion.harness.search.hunt.generate import valid
-from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt, Start
+from sfusion.harness.search.hunt.hunt import BATCH, Found, Hunt
 from sfusion.harness.search.shrink import Budget, Reproduces, shrink, with_promise
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.outcome import Outcome
@@ -228,25 +228,24 @@ def _read_tools(file: Path | None) -> Entries | None:
     tools, not_sim = tools_of(str(file))
     if not_sim:
         raise BadOption(f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}")
-    find_modules_beside([file])
-    first = read_tasks(scenario_files(["single-node"]), "sim")[0]
-    check_classes([replace(first, scenario=first.scenario.changed(tools=tools))])
+    first = read_tasks(scenario_files(["single-node"]), "sim")[:1]
+    admit_tasks(adapt_tasks(first, tools=tools), file)
     return tools
 
 
-def _starts(names: Sequence[str], trust: bool) -> list[Start]:
-    """Return the cells of these scenarios as starting points."""
+def _starts(names: Sequence[str], trust: bool) -> list[HuntCase]:
+    """Return the cells of these scenarios as the first cases."""
     if not names:
         return []
     found = read_tasks(scenario_files(list(names)), "sim", trust=trust)
     check_trusted(found)
     tasks = [task for task in found if "sim" in task.scenario.worlds]
-    starts = []
+    starts: list[HuntCase] = []
     for task in tasks:
         kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
         data = {key: value for key, value in task.scenario.written.items() if key not in kept}
         if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
-            starts.append(Start(data, tuple(task.scenario.written.get("promises", ()))))
+            starts.append(HuntCase(len(starts), data, "near", tuple(task.scenario.written.get("promises", ()))))
     if not starts:
         raise BadOption(
             "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"

@@ -25,24 +25,20 @@ _ASKED = 6.0
 _SHARED = ("limiter", "driver")
 
 
-def promises_of(scenario: Scenario) -> list[Any]:
-    """Return every promise whose numbers depend on the case, as a scenario writes it."""
-    return _Expectation(scenario).stated()
-
-
-def horizon_of(scenario: Scenario) -> float:
-    """Return the time by which the run must have come to its end."""
-    load = scenario.load
-    if load is None:
-        return scenario.horizon
-    return max(scenario.horizon, load.calls * _Expectation(scenario).longest_turn)
-
-
 @dataclass(frozen=True)
-class _Expectation:
+class Expectation:
+    """What a case must keep, and how long it may take."""
+
     scenario: Scenario
 
-    def stated(self) -> list[Any]:
+    @property
+    def horizon(self) -> float:
+        """The time by which the run must have come to its end."""
+        load = self.scenario.load
+        return max(self.scenario.horizon, load.calls * self.longest_turn if load is not None else 0.0)
+
+    def promises(self) -> list[Any]:
+        """Return every promise whose numbers depend on the case, as a scenario writes it."""
         found: list[Any] = [{"no_stall": self._longest_silence}, {"output_bounded": self._longest_text}]
         if not self._reasons_to_retry:
             found.append({"attempts_per_call": 1})
@@ -244,7 +240,7 @@ class _Expectation:
 
 def is_clear(scenario: Scenario) -> bool:
     """Is it known what every program does when nothing goes wrong, and whose request is whose?"""
-    expected = _Expectation(scenario)
+    expected = Expectation(scenario)
     cancelled = scenario.load is not None and scenario.load.cancel is not None
     if any(part.repeated for part in scenario.programs) and (cancelled or not expected.is_calm):
         return False  # requests with the same code can only be told apart where all of them succeed

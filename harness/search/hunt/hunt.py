@@ -10,10 +10,8 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from sfusion.harness.lab.scenarios.base import Data
-from sfusion.harness.search.hunt.case import HuntCase, HuntResult, digest_of
+from sfusion.harness.search.hunt.case import HuntCase, HuntResult
 from sfusion.harness.search.hunt.generate import generate, mutate
 from sfusion.harness.search.shrink import Failure
 
@@ -23,14 +21,6 @@ _MUTATED, _NEAR = 0.4, 0.85
 _RECENT = 300
 """How many of the corpus are mutated: those that showed something new last."""
 _TRIES = 50
-
-
-@dataclass(frozen=True)
-class Start:
-    """A scenario to start from."""
-
-    data: Data
-    promises: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -65,7 +55,8 @@ class Tally:
 
 
 class Hunt:
-    def __init__(self, seed: int, *, keys: frozenset[str] | None = None, near: Sequence[Start] = ()) -> None:
+    def __init__(self, seed: int, *, keys: frozenset[str] | None = None, near: Sequence[HuntCase] = ()) -> None:
+        """``near`` are the first cases; most of the others are variations of them."""
         self.seed = seed
         self.tally = Tally()
         self.covered: set[str] = set()
@@ -91,8 +82,8 @@ class Hunt:
 
     def _draw(self, number: int, draw: random.Random) -> HuntCase:
         near = self._near
-        if number < len(near) and digest_of(near[number].data) not in self.seen:
-            return HuntCase(number, near[number].data, "near", near[number].promises)
+        if number < len(near) and near[number].digest not in self.seen:
+            return near[number]
         if near and draw.random() < _NEAR:
             start = draw.choice(near)
             return HuntCase(number, mutate(start.data, draw, self._keys), "near")
@@ -105,7 +96,7 @@ class Hunt:
         """Learn from the results of a batch, in order; return what was found for the first time."""
         fresh: list[Found] = []
         for case, result in played:
-            self.seen.add(digest_of(case.data))
+            self.seen.add(case.digest)
             self.tally.add(result)
             for finding in result.findings:
                 if self.add(finding, case):

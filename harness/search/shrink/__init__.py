@@ -11,7 +11,7 @@ from typing import Any
 
 from sfusion.harness.errors import HarnessError
 from sfusion.harness.lab.promises import PROMISES
-from sfusion.harness.lab.promises.verdict import How, Verdict
+from sfusion.harness.lab.promises.verdict import How
 from sfusion.harness.lab.runs.runner import ERROR, RunResult, run_one
 from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.base import Data
@@ -21,7 +21,7 @@ from sfusion.harness.search.shrink.reductions import REDUCTIONS, Reduction, is_s
 from sfusion_tools.errors import SfusionError
 from sfusion_tools.sandbox.config import SandboxToolConfig
 
-__all__ = ["Budget", "Failure", "Reproduces", "Shrunk", "failure_of", "failures_of", "shrink"]
+__all__ = ["Budget", "Failure", "Reproduces", "Shrunk", "failures_of", "shrink"]
 
 STUCK = "stuck"
 """In place of a promise: the run could not go on."""
@@ -44,13 +44,9 @@ class Failure:
         return f"{self.promise}: {self.sentence}"
 
 
-def failure_of(verdict: Verdict) -> Failure:
-    return Failure(verdict.how, verdict.sentence)
-
-
 def failures_of(result: RunResult) -> list[Failure]:
     """Return every failure of a run, each once; promises that are unknown are none."""
-    found = [failure_of(one) for one in result.verdicts if one.state == "broken"]
+    found = [Failure(one.how, one.sentence) for one in result.verdicts if one.state == "broken"]
     if result.error:
         found.append(Failure(result.error_how or How(ERROR), result.error))
     stuck = next((one for one in result.journal.events if one["event"] == "stuck"), None)

@@ -35,7 +35,7 @@ from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.promises import PROMISES, Story, Verdict
 from sfusion.harness.lab.runs.directory import SCENARIO, edited_line, read_run
 from sfusion.harness.lab.runs.runner import ERROR, RunResult, run_one
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, check_classes, check_trusted, find_modules_beside
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, admit_tasks
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.reading import is_bundled, read_scenarios
 from sfusion.harness.lab.worlds.replacing import diverted_logs
@@ -95,10 +95,7 @@ def with_tools(task: Task, tools: Path | None) -> Task:
     """Return the task with the tools of a config file, if there is one, and let its classes be imported."""
     if tools is not None:
         (task,) = adapt_tasks([task], tools=read_entries(tools))
-    check_trusted([task])
-    if isinstance(task.scenario.tools, list) and (named := tools or task.file) is not None:
-        find_modules_beside([named])
-    check_classes([task])
+    admit_tasks([task], tools)
     return task
 
 

@@ -41,20 +41,16 @@ class InFlight:
         place = bisect_right(self.times, time)
         return self.counts[place - 1] if place else 0
 
-    def integral(self, speed: Callable[[int], float]) -> list[float]:
-        """The integral of a function of the number in flight, from the first time to each time."""
+    def integral(self, speed: Callable[[int], float]) -> Callable[[float, float], float]:
+        """Return what integrates a function of the number in flight, from one time to another."""
         steps = ((b - a) * speed(n) for (a, b), n in zip(pairwise(self.times), self.counts, strict=False))
-        return list(accumulate(steps, initial=0.0)) if self.times else []
+        sums = list(accumulate(steps, initial=0.0))
 
-    def between(self, integral: list[float], speed: Callable[[int], float], began: float, ended: float) -> float:
-        """The part of an integral between two times."""
-        return self._value(integral, speed, ended) - self._value(integral, speed, began)
+        def until(time: float) -> float:
+            place = bisect_right(self.times, time) - 1
+            return sums[place] + (time - self.times[place]) * speed(self.counts[place]) if place >= 0 else 0.0
 
-    def _value(self, integral: list[float], speed: Callable[[int], float], time: float) -> float:
-        place = bisect_right(self.times, time) - 1
-        if place < 0:
-            return 0.0
-        return integral[place] + (time - self.times[place]) * speed(self.counts[place])
+        return lambda began, ended: until(ended) - until(began)
 
     def lasting_peak(self, during: InFlight | None = None) -> int:
         """The highest number that was not only a moment's coincidence, while there is any ``during`` it."""
@@ -81,17 +77,13 @@ class InFlight:
 
     def mean_square(self, began: float, ended: float) -> float:
         """The average of the square over a span of time."""
-
-        def square(count: int) -> float:
-            return float(count) ** 2
-
-        return self.between(self.integral(square), square, began, ended) / (ended - began)
+        return self.integral(lambda count: float(count) ** 2)(began, ended) / (ended - began)
 
     def mean(self, began: float, ended: float) -> float:
         """The average over a span of time."""
         if ended <= began:
             return float(self.at(began))
-        return self.between(self._integral, float, began, ended) / (ended - began)
+        return self._integral(began, ended) / (ended - began)
 
 
 Known = Literal["order", "times", "durations"]

@@ -166,7 +166,7 @@ def _judged(programs: Sequence[ProgramRun], busy: InFlight, cores: float) -> _Ju
         return min(1.0, cores / count) if count > 0 else 1.0
 
     given = busy.integral(speed)
-    work = tuple(max(busy.between(given, speed, one.began, one.ended), SHORTEST) for one in programs)
+    work = tuple(max(given(one.began, one.ended), SHORTEST) for one in programs)
     logs = [math.log(one) for one in work]
     ended = [log for log, one in zip(logs, programs, strict=True) if not one.is_cut]
     cut = [log for log, one in zip(logs, programs, strict=True) if one.is_cut]

@@ -161,20 +161,20 @@ def _answered_within(requests: Sequence[TimedAttempt], places: Sequence[int], st
     ]
 
 
-def bursts(flags: Sequence[bool], times_denser: float = _TIMES_DENSER, clear: float = _CLEAR) -> list[tuple[int, int]]:
+def bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
     """Return the intervals in which flags are much denser than around them, in order: none lies around another one."""
     found: list[tuple[int, int]] = []
     parts = [(0, len(flags))]
     while parts and len(found) < _MOST_BURSTS:
         start, end = parts.pop(0)
-        if (burst := _burst(flags[start:end], times_denser, clear)) is not None:
+        if (burst := _burst(flags[start:end])) is not None:
             first, last = start + burst[0], start + burst[1]
             found.append((first, last))
             parts += [(start, first), (last, end)]
     return sorted(found)
 
 
-def _burst(flags: Sequence[bool], times_denser: float, clear: float) -> tuple[int, int] | None:
+def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
     """The places of the interval in which failures are densest, cut to its first and last one; None if none is."""
     size, total = len(flags), sum(flags)
     if total < 3 or total == size:
@@ -185,13 +185,13 @@ def _burst(flags: Sequence[bool], times_denser: float, clear: float) -> tuple[in
         first, last = interval
         hit, count = sums[last] - sums[first], last - first
         others, rest = total - hit, size - count
-        if not rest or hit / count <= times_denser * others / rest:
+        if not rest or hit / count <= _TIMES_DENSER * others / rest:
             return 0.0
         return _likelihood(hit, count) + _likelihood(others, rest) - _likelihood(total, size)
 
     cells = min(_CELLS, size)
     found = max(combinations([size * k // cells for k in range(cells + 1)], 2), key=gain)
-    if gain(found) < clear:
+    if gain(found) < _CLEAR:
         return None
     first, last = found
     # It may begin and end within the next cell.

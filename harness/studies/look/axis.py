@@ -53,19 +53,11 @@ class Durations:
         self._least, self._most = math.inf, 0.0
         self.sums = LogSums()
 
-    def add(self, seconds: float, size: float | None = None) -> None:
-        """Add a duration, of which the logarithm may be known."""
-        if size is None:
-            size = size_of(seconds)
+    def add(self, seconds: float) -> None:
+        size = size_of(seconds)
         self._bins[int(size / _RATIO) if seconds > _LEAST else _ZERO] += 1
-        if seconds > self._most:
-            self._most = seconds
-        if seconds < self._least:
-            self._least = seconds
-        sums = self.sums
-        sums.count += 1
-        sums.logs += size
-        sums.squares += size * size
+        self._least, self._most = min(self._least, seconds), max(self._most, seconds)
+        self.sums.add(size)
 
     def merge(self, other: Durations) -> None:
         self._bins.update(other._bins)

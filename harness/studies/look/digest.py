@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import statistics
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -91,7 +92,7 @@ class Digest:
         self.read: Counter[tuple[str, str]] = Counter()
         """What the model read of failures: outcome and text."""
         self.sandboxes: dict[str, SandboxCounts] = {}
-        self.workers: dict[str, list[float]] = {}
+        self.workers: dict[str, tuple[float, float, int]] = {}
         """When the first call of each began, and its last one ended; and how many it made."""
         self.seconds, self.waits = Durations(), Durations()
         self.retried = 0
@@ -135,32 +136,23 @@ class Digest:
         self.calls += 1
         self.kinds[kind] += 1
         self.sources[record.source] += 1
-        if (worker := record.worker) and record.timed:
-            seen = self.workers.get(worker)
-            if seen is not None:
-                if began < seen[0]:
-                    seen[0] = began
-                if ended > seen[1]:
-                    seen[1] = ended
-                seen[2] += 1
-            elif len(self.workers) < MOST_WORKERS:
-                self.workers[worker] = [began, ended, 1]
-        elif worker and worker not in self.workers and len(self.workers) < MOST_WORKERS:
-            self.workers[worker] = [0.0, 0.0, 0]
+        worker = record.worker
+        if worker and (worker in self.workers or len(self.workers) < MOST_WORKERS):
+            first, last, calls = self.workers.get(worker, (math.inf, -math.inf, 0))
+            if record.timed:
+                first, last, calls = min(first, began), max(last, ended), calls + 1
+            self.workers[worker] = first, last, calls
         if record.problem is not None:
             _count(self.problems, record.problem)
         if record.refused:
             self.refused += 1
         bucket = axis.bucket(ended)
-        if ended > bucket.last:
-            bucket.last = ended
+        bucket.last = max(bucket.last, ended)
         bucket = axis.bucket(began)
-        if began < bucket.first:
-            bucket.first = began
+        bucket.first = min(bucket.first, began)
         if record.seconds is not None and kind not in NO_ANSWER:
-            size = size_of(record.seconds)
-            self.seconds.add(record.seconds, size)
-            bucket.seconds.add(record.seconds, size)
+            self.seconds.add(record.seconds)
+            bucket.seconds.add(record.seconds)
         bucket = axis.bucket(happened_at(record, ended))
         bucket.kinds[kind] += 1
         if record.read:
@@ -194,13 +186,10 @@ class Digest:
         size = None if seconds is None else size_of(seconds)
         counts.sums.add(outcome, size)
         bucket.attempts[outcome] += 1
-        sums = bucket.sandboxes.get(label)
-        if sums is None:
-            sums = bucket.sandboxes[label] = SandboxSums()
-        sums.add(outcome, size)
+        bucket.sandboxes.setdefault(label, SandboxSums()).add(outcome, size)
         if seconds is not None and ended is not None:
             if outcome not in NO_ANSWER:
-                counts.seconds.add(seconds, size)
+                counts.seconds.add(seconds)
             axis.occupy("in_flight", began, ended)
         if attempt.waited > 0:
             self.waits.add(attempt.waited)

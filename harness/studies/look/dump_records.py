@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.rollouts.viewer.sample import REQUESTS, split_turns
+from sfusion.harness.rollouts.viewer.sample import REQUESTS, requests_beside, split_turns
 from sfusion_tools.outcome import OUTCOMES, Outcome
 from sfusion_tools.record import Call
 from sfusion_tools.sandbox import text as wording
@@ -50,7 +50,7 @@ def is_request(record: Mapping[str, Any]) -> bool:
 
 def requests_of(path: Path) -> Path:
     """Return the file of requests beside a file of samples, if there is one: it knows more than the texts."""
-    beside = path.parent / REQUESTS / path.name
+    beside = requests_beside(path)
     return beside if path.parent.name != REQUESTS and beside.is_file() else path
 
 

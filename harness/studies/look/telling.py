@@ -22,7 +22,7 @@ class LookReporter(ReadingReporter):
     def tell(self, found: Overview, rows: list[Stretch], following: str = "") -> None:
         """Print the summary; ``rows`` is its table over time, ``following`` the command to give next."""
         if not found.calls:
-            self.print(f"no call in {counted(len(found.files), 'file')} of {_number(found.lines, 'line')}")
+            self.print(f"no call in {counted(len(found.files), 'file')} of {many(found.lines, 'line')}")
             return
         self.print(title(found), "bold")
         for line in notes(found):
@@ -84,11 +84,11 @@ class LookReporter(ReadingReporter):
 def title(found: Overview) -> str:
     """Return the first line of a summary."""
     share = failing(found) if attempts_stand_out(found) else f"{_share(found.failed, found.calls)} failed"
-    parts = [f"{_number(found.calls, 'call')}, {share}"]
+    parts = [f"{many(found.calls, 'call')}, {share}"]
     lasted = f" ({duration(max(0.0, found.end - found.start))})" if found.timed else ""
     parts.append(f"{found.when(found.start)} to {found.when(found.end)}{lasted}")
     if found.workers:
-        parts.append(_number(found.workers, "worker"))
+        parts.append(many(found.workers, "worker"))
     return ", ".join(parts)
 
 
@@ -117,19 +117,19 @@ def notes(found: Overview) -> list[str]:
         lines.append(f"{lack} for them, and durations are unknown.")
     if found.off_axis:
         why = "have none, or one that is far from all others" if found.timed else "have other times than most"
-        lines.append(f"Not on the time axis, because they {why}: {_number(found.off_axis, 'call')}.")
+        lines.append(f"Not on the time axis, because they {why}: {many(found.off_axis, 'call')}.")
     lines += found.left_out
     if found.problems:
-        lines.append(f"Left out, because they could not be read: {_number(found.problems, 'line')}.")
+        lines.append(f"Left out, because they could not be read: {many(found.problems, 'line')}.")
     if found.skipped:
-        lines.append(f"Left out, because they are not about calls: {_number(found.skipped, 'line')}.")
+        lines.append(f"Left out, because they are not about calls: {many(found.skipped, 'line')}.")
     if found.clocks_apart:
         lines.append(
             f"Workers began and ended up to {duration(found.clocks_apart)} apart: if they ran side by side, their "
             "clocks differ, and times here are those of their own clocks."
         )
     if found.refused:
-        lines.append(f"Refused by the guard, because too many calls had failed: {_number(found.refused, 'call')}.")
+        lines.append(f"Refused by the guard, because too many calls had failed: {many(found.refused, 'call')}.")
     if set(found.sources) == {"access"}:
         lines.append("An access log does not tell how programs ended: status 200 counts as answered.")
     return lines
@@ -200,7 +200,7 @@ def _row(found: Overview, row: Stretch) -> tuple[str, ...]:
     )
 
 
-def _number(count: int, noun: str) -> str:
+def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

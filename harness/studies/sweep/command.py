@@ -28,7 +28,7 @@ from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import WRITTEN
 from sfusion.harness.errors import BadOption, ScenarioError
 from sfusion.harness.lab.runs.seeded import SeededOptions
-from sfusion.harness.lab.runs.tasks import Task, check_classes, check_trusted, find_modules_beside
+from sfusion.harness.lab.runs.tasks import Task, admit_tasks
 from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.learning import train_telling as learning
 from sfusion.harness.reports import Reports
@@ -201,10 +201,7 @@ def sweep(options: SweepOptions) -> int:
     task = _task(options)
     varied = next((axis.values for axis in grid.axes if axis.path == SCENARIO), ())
     tasks = list(grid.tasks(task, {name: _task(replace(options, scenario=str(name))) for name in varied}))
-    check_trusted(tasks)
-    if isinstance(task.scenario.tools, list) and task.file is not None:
-        find_modules_beside([task.file])
-        check_classes([task])
+    admit_tasks(tasks)
     Reports(out=options.out, html=options.html, json=options.json).check()
 
     kinds = {one.scenario.training is None for one in tasks}

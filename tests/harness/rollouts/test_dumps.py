@@ -14,7 +14,7 @@ from sfusion.fakes.faults import parse_rules
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sglang import Ask, FakeSGLang, Gsm8kSolver, Reply, ScriptedPolicy, problems
 from sfusion.harness.lab.worlds.virtual_time import run_virtually
-from sfusion.harness.rollouts.dump_writer import sample_record, sample_text, write_step
+from sfusion.harness.rollouts.dump_writer import StepDump, sample_record, sample_text
 from sfusion.harness.rollouts.policies import read_policy
 from sfusion.harness.rollouts.run import RolloutCounts, RolloutPlan, RolloutReporter, run_rollouts
 from sfusion.harness.rollouts.viewer.sample import open_dump
@@ -170,8 +170,13 @@ async def test_progress_on_a_terminal_is_a_bar_with_rates_and_outcomes(monkeypat
 def test_every_sample_is_one_line_for_every_reader(tmp_path: Path) -> None:
     """Programs print what some readers take for the end of a line, and JSON can hold what UTF-8 cannot."""
     sample = {"output": "one\u2028two\u0085three\ud800"}
-    path = write_step(tmp_path, 1, [sample, sample], [])
-    assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == [sample, sample]
+    dump = StepDump(tmp_path, 1)
+    for place in range(2):
+        dump.add(place, sample, {})
+        written = dump.path.read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line) for line in written] == [sample] * (place + 1)
+    dump.finish()
+    assert [json.loads(line) for line in dump.path.read_text(encoding="utf-8").splitlines()] == [sample, sample]
 
 
 class Sometimes:

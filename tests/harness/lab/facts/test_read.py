@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-from typing import Any
 
 from sfusion.harness.lab.facts.canary import long_text, token, tokens_in
 from sfusion.harness.lab.facts.read import exits, integers, normal_wording, read_text
@@ -18,8 +17,8 @@ LONG = ProgramTruth(long_text(30_000, "long"))
 S = LONG.stdout
 
 
-def kinds(text: str, truth: ProgramTruth = TRUTH, **options: Any) -> list[str]:
-    return [one.kind for one in read_text(text, truth, **options).wrong]
+def kinds(text: str, truth: ProgramTruth = TRUTH) -> list[str]:
+    return [one.kind for one in read_text(text, truth).wrong]
 
 
 RIGHT = {
@@ -97,8 +96,10 @@ def test_a_cut_that_does_not_is_found() -> None:
 
 
 def test_warnings_of_a_program_that_succeeded_may_be_left_out_but_not_in_part() -> None:
-    assert kinds(OUT, optional=("stderr",)) == []
-    assert kinds(OUT + ERR[:-1], optional=("stderr",)) == ["changed"]
+    succeeded = ProgramTruth(OUT, ERR)
+    assert kinds(OUT, succeeded) == []
+    assert kinds(OUT + ERR[:-1], succeeded) == ["changed"]
+    assert kinds(OUT) == ["missing"]
 
 
 def test_the_wording_is_what_the_tool_says_itself() -> None:

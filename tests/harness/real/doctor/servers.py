@@ -19,11 +19,13 @@ from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
 from sfusion.fakes.wire.access import Access
 from sfusion.harness.real.doctor.examination import CHECKS, Check, Examination, examine
 from sfusion.harness.real.doctor.settings import Client, Plan, SandboxSettings
+from sfusion_tools.sandbox.config import SandboxToolConfig
 
 GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
 """Makes a scripted fake pass for a sandbox that runs programs."""
-QUICK = Plan(patience=20.0, per_check=600.0, quick=True, timed_out_after=1.0, languages=(), packages=())
-"""For servers that answer: patient enough for a busy machine."""
+PATIENT = Plan(patience=60.0, seconds=60.0, per_check=600.0)
+"""For servers that answer, however busy the machine is."""
+QUICK = replace(PATIENT, quick=True, languages=(), packages=())
 HASTY = Plan(patience=1.0, connect=5.0, quick=True)
 """For servers that never answer, in virtual time."""
 NOWHERE = Path("/nonexistent-root")
@@ -40,7 +42,9 @@ async def examined(
     **settings: Any,
 ) -> Examination:
     """Examine an address with these settings of a tool config."""
-    return await examine(SandboxSettings(url, **settings), plan, environ=environ or {}, root=root, checks=checks)
+    own = {name: settings.pop(name) for name in ("client", "rate_limit") if name in settings}
+    config = SandboxToolConfig(sandbox_fusion_url=url, **settings)
+    return await examine(SandboxSettings(url, config, **own), plan, environ=environ or {}, root=root, checks=checks)
 
 
 def ids(examination: Examination) -> set[str]:

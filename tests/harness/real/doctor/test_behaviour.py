@@ -15,6 +15,7 @@ from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
 from sfusion.harness.real.doctor.settings import PACKAGES, Plan
 from tests.harness.real.doctor.servers import (
+    PATIENT,
     QUICK,
     Changed,
     breaking,
@@ -154,9 +155,9 @@ async def test_a_missing_required_language_breaks_training(bare_path: str) -> No
         assert seen(result, "missing-language") == "go: the sandbox has no 'go'"
         offered = await examined(sandbox.url, checks=checks, languages=("go",))
         assert breaking(offered) == ["missing-language"], "a model may choose it"
-        asked = await examined(sandbox.url, Plan(languages=["lua"]), checks=checks)
+        asked = await examined(sandbox.url, replace(PATIENT, languages=["lua"]), checks=checks)
         assert seen(asked, "missing-language") == "lua: /bin/bash: line 1: lua: command not found"
-        others = await examined(sandbox.url, Plan(), checks=checks)
+        others = await examined(sandbox.url, PATIENT, checks=checks)
         assert ids(others) == {"languages"}
         assert severity(others, "languages") == "note"
         assert others.measured["languages"] == ["python", "bash"], "bash is started by its full path"
@@ -180,10 +181,11 @@ async def test_an_installed_language_is_not_reported() -> None:
 async def test_missing_required_packages_break_training() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         checks = only(*START, "packages")
-        result = await examined(sandbox.url, Plan(packages=["json", "surely_not_there", "os.nor_this"]), checks=checks)
+        required = replace(PATIENT, packages=["json", "surely_not_there", "os.nor_this"])
+        result = await examined(sandbox.url, required, checks=checks)
         assert breaking(result) == ["missing-packages"]
         assert seen(result, "missing-packages") == "cannot be imported: surely_not_there, os.nor_this; available: json"
-        assert ids(await examined(sandbox.url, Plan(packages=["json"]), checks=checks)) == set()
+        assert ids(await examined(sandbox.url, replace(PATIENT, packages=["json"]), checks=checks)) == set()
 
 
 async def test_missing_usual_packages_hurt(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ async def test_missing_usual_packages_hurt(tmp_path: Path) -> None:
     naked.write_text(f'#!/bin/bash\nexec {sys.executable} -I -S "$@"\n')
     naked.chmod(0o755)
     async with FakeSandbox(executor=PythonExecutor(path=str(tmp_path))) as sandbox:
-        result = await examined(sandbox.url, Plan(), checks=only(*START, "packages"))
+        result = await examined(sandbox.url, PATIENT, checks=only(*START, "packages"))
         assert severity(result, "missing-packages") == "hurts"
         assert seen(result, "missing-packages") == f"cannot be imported: {', '.join(PACKAGES)}"
 

@@ -103,8 +103,9 @@ def tools(tmp_path: Path, url: str, *, class_name: str, rate_limit: int = 32, mo
 def test_settings_are_read_from_the_tool_config(tmp_path: Path, class_name: str, client: Client) -> None:
     (settings,) = settings_of_tools(tools(tmp_path, "http://10.0.0.5:8080/run_code", class_name=class_name))
     assert (settings.url, settings.client) == ("http://10.0.0.5:8080/run_code", client)
-    assert (settings.rate_limit, settings.default_timeout, settings.memory_limit_mb) == (32, 12.0, 2048)
-    assert (settings.default_language, settings.languages) == ("cpp", ("go",))
+    config = settings.config
+    assert (settings.rate_limit, config.default_timeout, config.memory_limit_mb) == (32, 12.0, 2048)
+    assert (config.default_language, config.languages) == ("cpp", ["go"])
     assert settings.source == "tools.yaml, tools[0]"
 
 
@@ -117,7 +118,7 @@ def test_several_sandboxes_share_the_limit(tmp_path: Path) -> None:
         ("http://b.test/run_code", 5),
     ]
     (same,) = settings_of_tools(path, url="http://c.test")
-    assert (same.url, same.rate_limit, same.default_timeout) == ("http://c.test", 9, 12.0)
+    assert (same.url, same.rate_limit, same.config.default_timeout) == ("http://c.test", 9, 12.0)
 
 
 def test_no_rate_limit_without_the_global_limiter(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from sfusion.fakes.sandbox.executors.python import command
 from sfusion.harness.real.doctor import throughput
 from sfusion.harness.real.doctor.examination import Observer, examine
 from sfusion.harness.real.doctor.knee import Point
-from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
+from sfusion.harness.real.doctor.settings import Plan, settings_of_url
 from sfusion.harness.real.doctor.throughput import Sweep, is_stable, pooled
 from tests.harness.real.doctor.servers import (
     GREETS,
+    PATIENT,
     SFUSION,
     VERL,
     breaking,
@@ -29,7 +30,7 @@ from tests.sfusion_tools.sandbox.helpers import virtually
 
 RACE = only("connection", "ping", "run_code", "stdin race", "server version")
 SWEEP = only("connection", "ping", "run_code", "throughput")
-PLAN = Plan(patience=30.0, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=30.0)
+PLAN = replace(PATIENT, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=30.0)
 
 
 @pytest.mark.parametrize("executor", ["python", "scripted"])
@@ -205,7 +206,7 @@ async def test_the_load_is_bounded_and_announced() -> None:
             arrived.append(sandbox.ledger.snapshot()["arrived"])
 
     async with scripted() as sandbox:
-        await examine(SandboxSettings(sandbox.url), PLAN, environ={}, observer=Watching(), checks=SWEEP)
+        await examine(settings_of_url(sandbox.url), PLAN, environ={}, observer=Watching(), checks=SWEEP)
         sent = sandbox.ledger.snapshot()["arrived"] - arrived[0]
         assert announced[0].startswith("load: programs that sleep 0.05 s, at most 62 of them and 16 at a time")
         assert announced[0].endswith("repeated up to 4 times until the result is stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.real.doctor.examination import CHECKS as ALL
 from sfusion.harness.real.doctor.settings import Plan
-from tests.harness.real.doctor.servers import GREETS, breaking, examined, ids, only, scripted, seen, severity
+from tests.harness.real.doctor.servers import GREETS, PATIENT, breaking, examined, ids, only, scripted, seen, severity
 from tests.sfusion_tools.sandbox.helpers import virtually
 
 PLAN = Plan(patience=1.0, per_check=20.0, quick=True, timed_out_after=0.1, languages=("bash",), packages=["json"])
@@ -20,7 +21,7 @@ CHECKS = only("connection", "ping", "run_code", "memory limit", "languages", "st
 async def test_occasional_failures_are_counted_and_cause_no_other_finding(what: dict[str, Any]) -> None:
     flaky = {"every": 3, "what": what}
     async with FakeSandbox(executor="python", faults=[flaky]) as sandbox:
-        result = await examined(sandbox.url, Plan(patience=30.0, pause=0.0, languages=("bash",)), checks=CHECKS)
+        result = await examined(sandbox.url, replace(PATIENT, pause=0.0, languages=("bash",)), checks=CHECKS)
         assert breaking(result) == []
         assert severity(result, "unsteady") == "hurts"
         assert " programs, sent a few at a time, got no answer from the sandbox: " in seen(result, "unsteady")
@@ -31,16 +32,15 @@ async def test_occasional_failures_are_counted_and_cause_no_other_finding(what: 
 )
 async def test_one_failure_of_the_first_program_is_retried(what: dict[str, Any]) -> None:
     async with FakeSandbox(executor="python", faults=[{"first": 1, "what": what}]) as sandbox:
-        result = await examined(sandbox.url, Plan(patience=30.0, pause=0.0, languages=("bash",)), checks=CHECKS)
+        result = await examined(sandbox.url, replace(PATIENT, pause=0.0, languages=("bash",)), checks=CHECKS)
         assert breaking(result) == []
         assert "1 of " in seen(result, "unsteady")
 
 
 async def test_a_stable_sandbox_is_not_called_unsteady() -> None:
     async with FakeSandbox(executor="python") as sandbox:
-        result = await examined(
-            sandbox.url, Plan(patience=30.0, languages=("bash",)), checks=CHECKS, memory_limit_mb=-1
-        )
+        plan = replace(PATIENT, languages=("bash",))
+        result = await examined(sandbox.url, plan, checks=CHECKS, memory_limit_mb=-1)
         assert ids(result) == set()
 
 

@@ -24,7 +24,7 @@ from sfusion.harness.search.hunt.case import LOGGED, HuntCase, HuntResult, play_
 from sfusion.harness.search.hunt.command import render_hunt
 from sfusion.harness.search.hunt.corpus import HUNT, Corpus
 from sfusion.harness.search.hunt.generate import FEATURES, generate, mutate, valid
-from sfusion.harness.search.hunt.hunt import BATCH, Hunt, Start
+from sfusion.harness.search.hunt.hunt import BATCH, Hunt
 from sfusion.harness.search.shrink import Failure
 from tests.harness.search.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
 from tests.proof.changes import CHANGES
@@ -159,7 +159,7 @@ def test_a_mutated_case_is_another_valid_one() -> None:
 
 
 def test_near_scenarios_are_played_first_with_their_own_promises_and_then_varied() -> None:
-    hunt = Hunt(0, near=[Start(CALM, ("retries_spread", {"no_stall": 3}))])
+    hunt = Hunt(0, near=[HuntCase(0, CALM, "near", ("retries_spread", {"no_stall": 3}))])
     first, *others = hunt.decide(8)
     assert (first.data, first.origin) == (CALM, "near")
     promises = [promise.name for promise in scenario_of(first).promises]
@@ -181,7 +181,7 @@ def test_every_promise_that_applies_is_judged_without_being_asked_for() -> None:
 def test_garbage_made_between_cases_is_collected_after_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was frozen with everything else when the next case began."""
     monkeypatch.setattr(case_module, "THAW", 2)
-    cycle = Start(CALM)
+    cycle = HuntCase(0, CALM)
     object.__setattr__(cycle, "data", {"itself": cycle})
     lives = weakref.ref(cycle)
     del cycle
