@@ -84,11 +84,9 @@ class LimiterHost:
                     return reply
                 until = min(end, self._core.next_deadline(now))
                 pending = self._polls[poll.client] = _PendingPoll(loop.create_future(), until)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(max(until - now, _SHORTEST_WAIT)):
                     await pending.update
-            except TimeoutError:
-                pass
 
     def configure(self, settings: LimiterSettings) -> None:
         with self._lock:
