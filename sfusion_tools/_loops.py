@@ -38,6 +38,12 @@ def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     return done
 
 
+def resolve(future: asyncio.Future[T], value: T) -> None:
+    """Give a future its result, unless it has one or was cancelled."""
+    if not future.done():
+        future.set_result(value)
+
+
 class LoopThread:
     """An event loop in a daemon thread of its own."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -80,10 +81,8 @@ def parse_marked(text: str, file: str, limits: YamlLimits = LIMITS) -> Marked:
         raise YamlError([f"{file}:1: larger than {limits.bytes:,} bytes, the most that is read"])
     # libyaml has other rules for tabs, byte-order marks and the line breaks of Unicode
     if text.isascii() and "\t" not in text:
-        try:
+        with suppress(yaml.YAMLError):  # libyaml words its problems differently
             return _marked(_FastLoader(text, limits), text, file)
-        except yaml.YAMLError:  # libyaml words its problems differently
-            pass
     try:
         return _marked(_Loader(text, limits), text, file)
     except yaml.YAMLError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -98,11 +98,8 @@ class McpTool(BaseTool):
         mcp = _sdk()
         limiter = self._limiter()
         try:
-            if limiter is None:
+            async with limiter.permit() if limiter is not None else nullcontext():
                 result = await self._ask(parameters)
-            else:
-                async with limiter.permit():
-                    result = await self._ask(parameters)
         except mcp.MCPError as error:
             if error.code == _INVALID_PARAMS:
                 return Outcome.BAD_ARGUMENTS, f"[{self.name}] {REFUSED}{plain(error.message)[:300]}"

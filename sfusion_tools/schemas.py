@@ -119,6 +119,17 @@ class OpenAIFunctionToolCall(ComparedByContent):
     function: OpenAIFunctionCallSchema
 
 
+class Message(ComparedByContent):
+    """A message with role system, user, assistant or tool."""
+
+    role: str
+    content: str | list[Any] | None = ""
+    tool_calls: list[OpenAIFunctionToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    """Of a tool message: the tool that was called."""
+
+
 class ToolResponse(ComparedByContent):
     """What a tool adds to the conversation."""
 

@@ -157,6 +157,11 @@ class HfTokenizer:
             raise TokenizerNotFound(f"{path} holds no tokenizer that transformers can load: {error}") from error
         if self._inner.eos_token_id is None:
             raise TokenizerNotFound(f"the tokenizer at {path} has no eos_token, which must end an assistant turn")
+        self.eos_token_id = int(self._inner.eos_token_id)
+        pad = self._inner.pad_token_id
+        self.pad_token_id = self.eos_token_id if pad is None else int(pad)
+        """The padding token, or the end token if the tokenizer has none."""
+        self.vocab_size = len(self._inner)
         added = self._inner.added_tokens_decoder.values()
         marks = {token.content for token in added if token.special or "|" in token.content or "｜" in token.content}
         longest_first = sorted((mark for mark in marks if len(mark) > 1), key=len, reverse=True)
@@ -169,20 +174,6 @@ class HfTokenizer:
         if isinstance(template, dict):
             return str(template.get("tool_use") or template.get("default"))
         return template if template is None else str(template)
-
-    @property
-    def eos_token_id(self) -> int:
-        return int(self._inner.eos_token_id)
-
-    @property
-    def pad_token_id(self) -> int:
-        """The padding token, or the end token if the tokenizer has none."""
-        pad = self._inner.pad_token_id
-        return self.eos_token_id if pad is None else int(pad)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self._inner)
 
     def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
         ids = self._inner.encode(text, add_special_tokens=False, split_special_tokens=not allow_special)

@@ -188,7 +188,6 @@ class Strike:
     """One action of one rule that hits one attempt."""
 
     rule: str
-    phase: Phase
     action: Action
     draw: Draw
 

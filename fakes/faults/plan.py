@@ -114,7 +114,7 @@ class Fate:
             taken.update(action.kind for action in useful)
             arrival = self._arrival
             draw = drawer(self._plan.seed, "draw", rule.name, arrival.call, arrival.attempt)
-            strikes.extend(Strike(rule.name, phase, action, draw) for action in useful)
+            strikes.extend(Strike(rule.name, action, draw) for action in useful)
         return sorted(strikes, key=lambda strike: strike.action.final)
 
     def _strikes(self, rule: Rule, now: float) -> bool:

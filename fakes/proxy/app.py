@@ -16,7 +16,7 @@ from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply, forwarded, relayed
 from sfusion.fakes.sandbox.gate import Gate, GatedVisit
 from sfusion.fakes.sandbox.protocol import DATASETS, sent_fields
-from sfusion.fakes.wire.access import Access
+from sfusion.fakes.wire.access import PINGS, Access
 from sfusion.fakes.wire.app import Execution, Request, Subject, call_of, digest_of, origin_form
 from sfusion.fakes.wire.ledger import CallRecord, Ledger
 from sfusion.fakes.wire.message import Answer
@@ -59,13 +59,15 @@ class ProxyLedger(Ledger):
     def start(self, call: str) -> None:
         """Count an attempt that is forwarded."""
         self.forwarded += 1
-        self._kept(call).forwarded += 1
+        self._record(call)
+        self.calls[call].forwarded += 1
 
     def finish(self, call: str, *, completed: bool) -> None:
         """Count an attempt that the upstream answered, or never will."""
         if completed:
             self.replied += 1
-            self._kept(call).replied += 1
+            self._record(call)
+            self.calls[call].replied += 1
 
     def executions(self, call: str) -> None:  # type: ignore[override] # a number would be a guess
         """Unknown: a request may have run without an answer, or been answered without running."""
@@ -75,11 +77,6 @@ class ProxyLedger(Ledger):
         counted = {"forwarded": self.forwarded, "replied": self.replied, "upstream_failed": self.upstream_failed}
         return {"arrived": data.pop("arrived"), **counted, **data}
 
-    def _kept(self, call: str) -> ForwardRecord:
-        record = self._record(call)
-        assert isinstance(record, ForwardRecord)
-        return record
-
 
 PROXY_REALM = "sfusion proxy"
 """What a proxy calls itself when it asks for its token."""
@@ -87,14 +84,13 @@ WHOLE_BODY = 1 << 20
 """Bytes of a request that are looked at; longer requests are forwarded while they arrive."""
 _LONGEST_UNPACKED = 64 << 20
 _RUNS = frozenset({"/run_code", "/run_jupyter"})
-_PINGS = frozenset({"/v1/ping", "/health"})
 _NO_BODY = frozenset({204, 304})
 
 
 class ProxyApp:
     """Everything between the wire and the upstream."""
 
-    paths = _RUNS | _PINGS | DATASETS.keys()
+    paths = _RUNS | PINGS | DATASETS.keys()
 
     access: Access
     """Knows the token of the proxy."""
@@ -141,7 +137,7 @@ class ProxyVisit(GatedVisit):
         self._execution: Execution | None = None
         self._client_left = False
         """The client disconnected in the middle of its body."""
-        self.ping = request.path in _PINGS and request.method == "GET"
+        self.ping = request.path in PINGS and request.method == "GET"
         headers = request.headers
         self.reads_body = "Content-Length" in headers or "Transfer-Encoding" in headers
 

@@ -11,6 +11,7 @@ from sfusion.fakes.sandbox.body import spoil
 from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
 from sfusion.fakes.wire.app import Request, Visit
 from sfusion.fakes.wire.message import Answer
+from sfusion_tools._loops import resolve
 
 _Running = asyncio.Future[bool]
 """A program that runs: whether it came to its end or was stopped."""
@@ -92,7 +93,7 @@ class Gate:
         began = loop.time()
         cores.add(done, seconds, began)
         self._set_timer(cores)
-        stop = loop.call_later(limit, _settle, done, False) if math.isfinite(limit) else None
+        stop = loop.call_later(limit, resolve, done, False) if math.isfinite(limit) else None
         try:
             return round(loop.time() - began, 6) if await done else None
         finally:
@@ -112,7 +113,7 @@ class Gate:
         self._timer = None
         cores.end(programs, asyncio.get_running_loop().time())
         for done in programs:
-            _settle(done, True)
+            resolve(done, True)
         self._set_timer(cores)
 
     def close(self) -> None:
@@ -125,11 +126,6 @@ async def pass_time(seconds: float, limit: float = math.inf) -> float | None:
     """Let the seconds of a program pass that has a core of its own; None if it was stopped at the limit."""
     await asyncio.sleep(min(seconds, limit))
     return None if seconds > limit else seconds
-
-
-def _settle(done: _Running, ended: bool) -> None:
-    if not done.done():
-        done.set_result(ended)
 
 
 def turned_away(status: int, retry_after: float | None) -> Answer:

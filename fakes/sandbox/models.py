@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Seconds
@@ -69,15 +69,14 @@ class Quota(_Load):
     """By default the time until the quota would admit again, at least one second for ``in_flight``."""
 
 
-ServerModel = Annotated[Unbounded | Queue | Quota, Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[Unbounded | Queue | Quota] = TypeAdapter(ServerModel)
 _SIZES = {"queue": "workers", "quota": "in_flight"}
-_KINDS: dict[str, type[_Load]] = {"unbounded": Unbounded, "queue": Queue, "quota": Quota}
+_Model = Unbounded | Queue | Quota
+_KINDS: dict[str, type[_Model]] = {"unbounded": Unbounded, "queue": Queue, "quota": Quota}
 
 
-def read_model(value: Any) -> Unbounded | Queue | Quota:
+def read_model(value: Any) -> _Model:
     """Read a model: None, the name of a kind, or a mapping such as ``{kind: quota, in_flight: 8}``."""
-    if isinstance(value, Unbounded | Queue | Quota):
+    if isinstance(value, _Model):
         return value
     if value is None:
         return Unbounded()
@@ -90,10 +89,9 @@ def read_model(value: Any) -> Unbounded | Queue | Quota:
     if kind not in _KINDS:
         raise SandboxSetupError(f"a server model has a kind, found {value!r}; {near(kind, _KINDS)}")
     try:
-        return _ADAPTER.validate_python(value)
+        return _KINDS[kind].model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        wrong = refusal({**first, "loc": first["loc"][1:]}, _KINDS[kind].model_fields)
+        wrong = refusal(error.errors()[0], _KINDS[kind].model_fields)
         raise SandboxSetupError(f"model {kind}: {wrong}") from error
 
 

@@ -114,17 +114,14 @@ class ChatStream(AnswerStream):
         if finish is not None:
             self._finished[index] = finish
         if first:
-            self._choices[index] = self._begin()
+            view = self._view
+            self._choices[index] = choice = _Choice()
+            if view.reasoning is not None:
+                choice.thinking = view.reasoning.stream(view.thinks, view.request.stream_reasoning)
+            if view.parser is not None:
+                choice.calls = view.parser.stream(view.tools)
             yield self._plain(index, {"reasoning_content": None, "role": "assistant", "content": ""})
         yield from self._delta(index, self._choices[index], delta, finish)
-
-    def _begin(self) -> _Choice:
-        view = self._view
-        thinking = None
-        if view.reasoning is not None:
-            thinking = view.reasoning.stream(view.thinks, view.request.stream_reasoning)
-        calls = view.parser.stream(view.tools) if view.parser is not None else None
-        return _Choice(calls=calls, thinking=thinking)
 
     def _delta(self, index: int, choice: _Choice, delta: str, finish: JsonObject | None) -> Iterator[bytes]:
         logprobs = self._logprobs(choice, self._metas[index])

@@ -26,12 +26,8 @@ def constrained(text: str, schema: str) -> str:
     from jsonschema import ValidationError
 
     checker = validator(schema)
-    try:
-        value = json.loads(text)
-    except ValueError:
-        pass
-    else:
-        if checker.is_valid(value):
+    with suppress(ValueError):
+        if checker.is_valid(json.loads(text)):
             return text
     try:
         least = smallest(checker.schema)

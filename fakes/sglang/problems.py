@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from sfusion.fakes.sglang.keyed_digest import hex_id, pick, whole
-from sfusion_tools.errors import MissingExtra
+from sfusion_tools.errors import import_extra
 
 Numbers = Mapping[str, int]
 
@@ -34,9 +34,6 @@ class Template:
     facts: Callable[[Numbers], Mapping[str, str]] = field(default=lambda numbers: {})
     extra_arguments: Mapping[str, str] = field(default_factory=dict)
 
-    def ask(self, name: str, numbers: Numbers) -> str:
-        return self.text.format(name=name, **{key: f"{value:,}" for key, value in numbers.items()})
-
     def read(self, question: str) -> tuple[str, dict[str, int]] | None:
         """Return the name and the numbers in a question of this kind; None for any other question."""
         found = _pattern(self.text).search(question)
@@ -50,7 +47,7 @@ class Template:
         return "\n".join(self.code).format(**{**numbers, **self.facts(numbers)})
 
     def fill(self, text: str, name: str, numbers: Numbers, **more: str) -> str:
-        """Put what is known about a problem into ``thought`` or ``closing``."""
+        """Put what is known about a problem into ``text``, ``thought`` or ``closing``."""
         known = {key: f"{value:,}" for key, value in numbers.items()}
         return text.format(name=name, **{**known, **self.facts(numbers), **more})
 
@@ -281,7 +278,7 @@ def problems(seed: int, count: int) -> list[WordProblem]:
 
 
 def _problem(id: str, template: Template, name: str, numbers: dict[str, int]) -> WordProblem:
-    question = f"{template.ask(name, numbers)} {INSTRUCTION}"
+    question = f"{template.fill(template.text, name, numbers)} {INSTRUCTION}"
     answer = template.answer(numbers)
     return WordProblem(id, question, answer, template.program(numbers), answer)
 
@@ -300,11 +297,8 @@ def _numbers(template: Template, key: tuple[int, str, int]) -> dict[str, int]:
 
 def prompts(seed: int, count: int) -> list[list[dict[str, str]]]:
     """Return ``count`` varied first messages, with names, places and text from Faker. Needs the extra ``faker``."""
-    try:
-        from faker import Faker
-    except ImportError as error:
-        raise MissingExtra("prompts()", "faker", error) from error
-    fakers = {locale: Faker(locale) for locale in _LOCALES}
+    faker_of = import_extra("faker", extra="faker", needed_by="prompts()").Faker
+    fakers = {locale: faker_of(locale) for locale in _LOCALES}
     made: list[list[dict[str, str]]] = []
     for number in range(count):
         key = (seed, "prompt", number)

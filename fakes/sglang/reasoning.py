@@ -124,7 +124,6 @@ _HARMONY_BEGIN = Markers(("<|start|>", "<|channel|>"))
 _HARMONY_END = Markers(("<|end|>", "<|call|>", "<|return|>"))
 
 
-@dataclass(frozen=True, slots=True)
 class Harmony:
     """gpt-oss: the analysis channel is the thinking, the final channel the answer, and calls stay as they are."""
 

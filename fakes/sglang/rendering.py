@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,12 +112,9 @@ def read_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any]
             continue
         for section in _TOOLS.findall(message["content"]):
             for line in section.splitlines():
-                try:
-                    tool = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(tool, dict):
-                    tools.append(tool)
+                with suppress(ValueError):
+                    if isinstance(tool := json.loads(line), dict):
+                        tools.append(tool)
     return tuple(tools)
 
 

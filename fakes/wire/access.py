@@ -20,7 +20,7 @@ from sfusion_tools.hosts import address_of, is_loopback, is_this_machine
 ADMIN: Final = "/__sfusion/"
 LONGEST_BODY: Final = 100_000
 """Bytes of an admin request. Reading YAML takes about 10 s for each megabyte, in which nothing else is served."""
-_PINGS = frozenset({"/v1/ping", "/health"})
+PINGS = frozenset({"/v1/ping", "/health"})
 _MOST_KNOWN = 100
 _LONGEST_SHOWN = 100
 # Names that public DNS does not have, so that nobody can make them lead here.
@@ -95,7 +95,7 @@ class Access:
         if self.token is None and is_admin(request.path) and not host:
             # HTTP/0.9, too: other protocols that a page makes a browser speak can look like it.
             return Answer.json({"detail": "sfusion: admin routes need a Host header"}, 403)
-        if self.token is None or not (is_admin(request.path) or (self._everything and request.path not in _PINGS)):
+        if self.token is None or not (is_admin(request.path) or (self._everything and request.path not in PINGS)):
             return None
         if self.has_token(headers):
             return None

@@ -212,11 +212,8 @@ class Routes(Generic[H]):
     """A table ``{path: {method: handler}}`` of exact paths; a handler can be any object."""
 
     def __init__(self, table: Mapping[str, Mapping[str, H]]) -> None:
-        self._table = {path: dict(methods) for path, methods in table.items()}
-
-    @property
-    def paths(self) -> frozenset[str]:
-        return frozenset(self._table)
+        self._table = table
+        self.paths = frozenset(table)
 
     def find(self, method: str, path: str, *, host: str, query: str = "") -> H | Answer:
         """The handler, or the answer that there is none. ``host`` is the Host header, or the server's address."""

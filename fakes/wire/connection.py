@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import select
 import socket
 import struct
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from sfusion.fakes.wire.message import Answer, invalid_request, render_head
+from sfusion_tools._loops import resolve
+from sfusion_tools.sandbox.public_transport import is_readable
 
 _REQUEST_LINE = re.compile(rb"[^\r\n]* HTTP/1\.[01](?:\r\n|$)")
 _FOLDED = re.compile(rb"\r\n[ \t]+")
@@ -136,13 +137,6 @@ class AlreadySent(web.StreamResponse):
         pass
 
 
-def is_readable(sock: socket.socket) -> bool:
-    """Return whether a socket has input or was closed by the other side."""
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
-
-
 class Connection(web.RequestHandler):
     """A connection that can ignore or hold back its input, be closed or reset, and knows when the client is gone."""
 
@@ -199,8 +193,8 @@ class Connection(web.RequestHandler):
         self.lost = True
         super().connection_lost(exc)
         for waiting in (self._gone, self._writable):
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
+            if waiting is not None:
+                resolve(waiting, None)
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp never keeps the connection
         """Keep a half-closed connection for the answer to a GET, for which uvicorn is fast enough."""
@@ -232,8 +226,8 @@ class Connection(web.RequestHandler):
                 self._refuse_head()
 
     def _refuse_head(self) -> None:
-        if self.transport is not None and self.message is None:
-            self.transport.write(invalid_request())
+        if self.message is None:
+            self.write(invalid_request())
         self.ignore_input()
         self.finish()
 
@@ -291,8 +285,8 @@ class Connection(web.RequestHandler):
     def resume_writing(self) -> None:
         self.full = False
         super().resume_writing()
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
+        if self._writable is not None:
+            resolve(self._writable, None)
 
     @property
     def all_sent(self) -> bool:
@@ -331,6 +325,11 @@ class Connection(web.RequestHandler):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
         transport.abort()
 
+    def write(self, data: bytes) -> None:
+        """Send, unless the connection was lost."""
+        if self.transport is not None:
+            self.transport.write(data)
+
     def finish(self) -> None:
         """Close after sending what has been written."""
         if self.transport is not None:
@@ -348,6 +347,5 @@ class Connection(web.RequestHandler):
         if status >= 500 and isinstance(exc, Exception):
             failure = self._failed(exc)
             answer = render_head(failure) + failure.body
-        if self.transport is not None:
-            self.transport.write(answer)
+        self.write(answer)
         return AlreadySent(keep_alive=False)

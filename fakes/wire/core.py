@@ -16,6 +16,7 @@ from sfusion.fakes.wire.app import App
 from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.message import Answer
+from sfusion_tools._loops import resolve
 from sfusion_tools.event_lines import call_line
 from sfusion_tools.event_log import LINE, EventLogSettings, Facts, open_event_log
 from sfusion_tools.outcome import Outcome
@@ -44,8 +45,7 @@ class Parking:
 
     def wake_all(self) -> None:
         for waiter in list(self._waiters):
-            if not waiter.done():
-                waiter.set_result(None)
+            resolve(waiter, None)
 
 
 EventLogPath = EventLogSettings | str | Path

@@ -23,14 +23,13 @@ class Delivery:
         head = render_head(answer, announce_close=self._announce_close)
         if answer.stream is None:
             connection = self._connection
-            if connection.transport is not None:
-                connection.transport.write(head if self._head_only else head + answer.body)
+            connection.write(head if self._head_only else head + answer.body)
             if answer.close:
                 connection.finish()
             elif connection.full:
                 await connection.drained()
             return
-        self._write(head)
+        self._connection.write(head)
         if not self._head_only and await self._stream(answer, Spoilage()):
             self._connection.finish()
 
@@ -44,7 +43,7 @@ class Delivery:
         if spoilage.rewrite is not None:
             await self._write_slowly(spoilage.rewrite(head, answer.body), spoilage)
             return "close"
-        self._write(head)
+        self._connection.write(head)
         if self._head_only or answer.stream is not None:
             if spoilage.pause:
                 await asyncio.sleep(spoilage.pause)
@@ -74,7 +73,7 @@ class Delivery:
                 size = len(piece) if left is None else part(left, len(piece))
                 for start in range(0, size, step):
                     drop = piece[start : min(size, start + step)]
-                    self._write(chunk(drop) if answer.chunked else drop)
+                    self._connection.write(chunk(drop) if answer.chunked else drop)
                     if spoilage.drip is not None:
                         await asyncio.sleep(pause)
                 await self._connection.drained()
@@ -87,14 +86,14 @@ class Delivery:
         except BrokenStream:
             return "close"
         if answer.chunked:
-            self._write(chunk(b""))
+            self._connection.write(chunk(b""))
         return None
 
     async def _write_slowly(self, data: bytes, spoilage: Spoilage) -> None:
         if spoilage.pause:
             await asyncio.sleep(spoilage.pause)
         if spoilage.drip is None:
-            self._write(data)
+            self._connection.write(data)
         else:
             step, pause = spoilage.drip
             for start in range(0, len(data), step):
@@ -102,12 +101,8 @@ class Delivery:
                     await asyncio.sleep(pause)
                 if self._connection.lost:
                     return
-                self._write(data[start : start + step])
+                self._connection.write(data[start : start + step])
         await self._connection.drained()
-
-    def _write(self, data: bytes) -> None:
-        if self._connection.transport is not None:
-            self._connection.transport.write(data)
 
 
 def _needs_whole(answer: Answer, spoilage: Spoilage) -> bool:

@@ -47,7 +47,6 @@ class Exchange:
         """The body was changed, cut or delayed on its way."""
         self._told = False
         """How it ends is recorded."""
-        self._retry_after: str | None = None
         self._ran: Ran = "no"
         self._failed = False
         self._over = False
@@ -205,8 +204,6 @@ class Exchange:
                 self.note("broken_off")
 
     async def _send(self, answer: Answer) -> int:
-        if answer.headers:
-            self._retry_after = _retry_after(answer)
         self._delivered = answer
         small = answer.stream is None and len(answer.body) <= _AT_ONCE
         if self._work and small and self._core.journal is not None and self._connection.all_sent:
@@ -219,7 +216,6 @@ class Exchange:
         strikes = self._fate.at("body", self._core.now()) if self._fate is not None else []
         if not strikes:
             return await self._send(answer)
-        self._retry_after = _retry_after(answer)
         self._delivered, self._spoiled = answer, True
         spoilage = Spoilage()
         for strike in strikes:
@@ -325,8 +321,10 @@ class Exchange:
         """Record how the request ends."""
         self._told = True
         event = "answered" if status else "unanswered"
-        asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
-        self.note(event, status=status, client_gone=self._connection.lost, **asked)
+        headers = self._delivered.headers if self._delivered is not None else ()
+        asked = [value for name, value in headers if name.lower() == "retry-after"]
+        more = {"retry_after": asked[0]} if asked else {}
+        self.note(event, status=status, client_gone=self._connection.lost, **more)
 
     def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
         self._core.ledger.strike(rule)
@@ -354,7 +352,3 @@ def status_answer(action: Status) -> Answer:
         case _:
             body = dump_json(action.body)
     return Answer(status=action.status, body=body, content_type=content_type, headers=tuple(headers))
-
-
-def _retry_after(answer: Answer) -> str | None:
-    return next((value for name, value in answer.headers if name.lower() == "retry-after"), None)

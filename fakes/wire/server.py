@@ -258,7 +258,7 @@ class WireServer(ServerCore):
         message = connection.message
         method = message.method
         if method == "CONNECT":
-            self._refuse(connection)
+            connection.write(invalid_request())
             return _END
         path, query = parse_target(message.path)
         request = Request(
@@ -323,8 +323,8 @@ class WireServer(ServerCore):
     async def _read_body(self, raw: web.BaseRequest, request: Request, connection: Connection) -> bool:
         """Read the body; False when it was not HTTP or the client disconnected."""
         expect = request.headers.get("Expect")
-        if expect is not None and expect.lower() == "100-continue" and connection.transport is not None:
-            connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if expect is not None and expect.lower() == "100-continue":
+            connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             content = raw.content
             # Most bodies have come with their head; then there is nothing to wait for.
@@ -338,7 +338,7 @@ class WireServer(ServerCore):
                 await self._read_some(content, request, self._whole_body)
         except Exception:
             # aiohttp has several types for this, not all public; in every case the bytes are not usable.
-            self._refuse(connection)
+            connection.write(invalid_request())
             return False
         return True
 
@@ -352,10 +352,6 @@ class WireServer(ServerCore):
         request.body = b"".join(pieces)
         if not content.at_eof():
             request.rest = content.iter_any()
-
-    def _refuse(self, connection: Connection) -> None:
-        if connection.transport is not None:
-            connection.transport.write(invalid_request())
 
     async def __aenter__(self) -> WireServer:
         return await self.start()

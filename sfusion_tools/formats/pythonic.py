@@ -8,6 +8,7 @@ import itertools
 import keyword
 import re
 import unicodedata
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from sfusion_tools.errors import RenderError
@@ -294,11 +295,9 @@ def _salvage(text: str) -> int:
         return 0
     tries = min(_TRIES, 1 + _READ_AGAIN // len(text))
     for match in itertools.islice(_BETWEEN.finditer(text), tries):
-        try:
+        with suppress(*literal.NOT_PARSED):
             literal.parse_python("[" + text[match.end() :])
-        except literal.NOT_PARSED:
-            continue
-        return match.end()
+            return match.end()
     return 0
 
 

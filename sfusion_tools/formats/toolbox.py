@@ -17,10 +17,7 @@ class Toolbox:
             self.declared, self._parameters = tools.declared, tools._parameters
         else:
             self.declared, self._parameters = tools is not None, dict(map(_function, tools or ()))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._parameters)
+        self.names = tuple(self._parameters)
 
     def knows(self, name: str) -> bool:
         """Return whether a tool of this name may be called."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from sfusion_tools._loops import resolve
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Batch, LimiterRecord, LimiterReply, Poll, Snapshot
@@ -82,12 +83,10 @@ class LimiterHost:
                 if reply is not None:
                     return reply
                 until = min(end, self._core.next_deadline(now))
-                pending = self._polls[poll.client] = _PendingPoll(loop, until)
-            try:
+                pending = self._polls[poll.client] = _PendingPoll(loop.create_future(), until)
+            with suppress(TimeoutError):
                 async with asyncio.timeout(max(until - now, _SHORTEST_WAIT)):
                     await pending.update
-            except TimeoutError:
-                pass
 
     def configure(self, settings: LimiterSettings) -> None:
         with self._lock:
@@ -127,20 +126,14 @@ class LimiterHost:
 
 
 class _PendingPoll:
-    def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
-        self.loop = loop
+    def __init__(self, update: asyncio.Future[None], until: float) -> None:
+        self.update = update
         self.until = until
         """When it looks again without being woken."""
-        self.update: asyncio.Future[None] = loop.create_future()
 
     def wake(self) -> None:
         with suppress(RuntimeError):  # its loop was closed
-            self.loop.call_soon_threadsafe(_resolve, self.update)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+            self.update.get_loop().call_soon_threadsafe(resolve, self.update, None)
 
 
 _BEAT_SECONDS = 0.1

@@ -3,7 +3,7 @@
 from sfusion_tools.errors import BadLimits, IllegalTransition, TemplateError
 from sfusion_tools.rollout.driver import RolloutDriver, run_batch
 from sfusion_tools.rollout.limits import RolloutLimits, TruncateSide, truncate
-from sfusion_tools.rollout.request import AsyncRolloutRequest, Message, RolloutMetrics
+from sfusion_tools.rollout.request import AsyncRolloutRequest, RolloutMetrics
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum, EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.turns import (
     FoundCall,
@@ -13,6 +13,7 @@ from sfusion_tools.rollout.turns import (
     UnreadableCall,
     format_parser,
 )
+from sfusion_tools.schemas import Message
 
 __all__ = [
     "AsyncRolloutRequest",

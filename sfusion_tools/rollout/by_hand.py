@@ -10,7 +10,7 @@ from typing import Any
 
 from sfusion_tools.errors import TemplateError
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
-from sfusion_tools.schemas import OpenAIFunctionToolCall, ToolResponse
+from sfusion_tools.schemas import Message, OpenAIFunctionToolCall, ToolResponse
 
 
 class StepsByHand:
@@ -25,7 +25,7 @@ class StepsByHand:
 
     def add_user_message(self: Any, processing_class: Any, content: str) -> None:
         self._drop_generation_prompt()
-        self._add_messages([self.new_message("user", content)], next_turn=False)
+        self._add_messages([Message(role="user", content=content)], next_turn=False)
 
     def add_assistant_message(
         self: Any,
@@ -35,7 +35,7 @@ class StepsByHand:
         tool_calls: Sequence[OpenAIFunctionToolCall] | None = None,
     ) -> None:
         """Add a turn with the ids that the engine generated, a list or a tensor, else with those of the template."""
-        message = self.new_message("assistant", content, tool_calls=list(tool_calls) if tool_calls else None)
+        message = Message(role="assistant", content=content, tool_calls=list(tool_calls) if tool_calls else None)
         ids = self._turn_ids(message) if content_ids is None else _flat(content_ids)
         self.get_generation_prompt_ids()
         self.messages.append(message)
@@ -48,7 +48,7 @@ class StepsByHand:
             raise ValueError("this request holds text only, and a tool returned an image or a video")
         if any(response.text for response in contents):
             self._drop_generation_prompt()
-            self._add_messages([self.new_message("tool", one.text or "") for one in contents], next_turn=False)
+            self._add_messages([Message(role="tool", content=one.text or "") for one in contents], next_turn=False)
 
     def update_metrics(self: Any, metrics: Any, tool_id: str) -> None:
         """Keep the metrics of a call."""

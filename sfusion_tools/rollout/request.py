@@ -27,12 +27,7 @@ from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.tokens import TokenRows, TokenViews
 from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult, plan_calls
-from sfusion_tools.schemas import (
-    ComparedByContent,
-    OpenAIFunctionCallSchema,
-    OpenAIFunctionToolCall,
-    OpenAIFunctionToolSchema,
-)
+from sfusion_tools.schemas import Message, OpenAIFunctionCallSchema, OpenAIFunctionToolCall, OpenAIFunctionToolSchema
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
@@ -43,17 +38,6 @@ _OF_VERL = (
     "multi_modal_inputs",
 )  # fmt: skip
 """What verl 0.6.1 passes too: there is nothing to check, because ids are kept as generated, and messages are text."""
-
-
-class Message(ComparedByContent):
-    """A message with role system, user, assistant or tool."""
-
-    role: str
-    content: str | list[Any] | None = ""
-    tool_calls: list[OpenAIFunctionToolCall] | None = None
-    tool_call_id: str | None = None
-    name: str | None = None
-    """Of a tool message: the tool that was called."""
 
 
 class RolloutMetrics(BaseModel):
@@ -172,10 +156,6 @@ class AsyncRolloutRequest(StepsByHand, TokenViews, BaseModel):
             self.template_messages, self.tool_schemas or None, add_generation_prompt=True
         )
         self._rows = TokenRows(list(prompt), [0] * len(prompt), len(prompt))
-
-    @staticmethod
-    def new_message(role: str, content: str, **more: Any) -> Message:
-        return Message(role=role, content=content, **more)
 
     @property
     def template_messages(self) -> list[dict[str, Any]]:

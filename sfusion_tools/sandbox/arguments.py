@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from sfusion_tools.errors import near
@@ -120,12 +121,9 @@ def _timeout(asked: Any, longest: float) -> tuple[float, str]:
 
 def _kind(value: Any) -> str:
     if isinstance(value, str):
-        try:
-            inside = json.loads(value)
-        except (ValueError, RecursionError):
-            return f"a string: {_show(value)}"
-        if isinstance(inside, dict):
-            return "an object wrapped into a string; give the object itself"
+        with suppress(ValueError, RecursionError):
+            if isinstance(json.loads(value), dict):
+                return "an object wrapped into a string; give the object itself"
         return f"a string: {_show(value)}"
     names = {list: "a list", dict: "an object", bool: "true or false", int: "a number", float: "a number"}
     return names.get(type(value), "null" if value is None else type(value).__name__)

@@ -154,7 +154,9 @@ class _Connector(aiohttp.TCPConnector):
             protocol, transport = connection.protocol, connection.transport
             assert protocol is not None
             # What came while nobody waited, and was perhaps not read yet, is no answer to this request.
-            if sockets.made != before or not (len(protocol) or _has_news(transport)):
+            sock = None if transport is None else transport.get_extra_info("socket")
+            news = len(protocol) or (sock is not None and is_readable(sock))
+            if sockets.made != before or not news:
                 if transport is not None and (used := _used.get(None)) is not None:
                     used.append(transport)
                 return connection
@@ -206,10 +208,9 @@ def unsent(transport: asyncio.Transport, of_failed: int) -> bool:
     return of_failed > _AT_ONCE and transport.get_extra_info("sslcontext") is not None
 
 
-def _has_news(transport: asyncio.Transport | None) -> bool:
-    """True if there is something to read, or the end, that the loop has not seen yet."""
-    sock = None if transport is None else transport.get_extra_info("socket")
-    if sock is None or not hasattr(select, "poll"):  # as on Windows
+def is_readable(sock: socket.socket) -> bool:
+    """True if there is something to read, or the end, that the loop has perhaps not seen yet."""
+    if not hasattr(select, "poll"):  # as on Windows
         return False
     poller = select.poll()
     poller.register(sock, select.POLLIN)

@@ -116,16 +116,15 @@ class Cassette:
 
     def closest(self, path: str, fields: dict[str, Any]) -> str:
         """Return a sentence on the fields in which the nearest recorded request differs."""
-        best: list[str] | None = None
-        for recorded in self.requests.values():
-            if recorded["path"] != path:
-                continue
-            different = [name for name, value in fields.items() if recorded.get(name) != value]
-            if best is None or len(different) < len(best):
-                best = different
-        if best is None:
+        differences = [
+            [name for name, value in fields.items() if recorded.get(name) != value]
+            for recorded in self.requests.values()
+            if recorded["path"] == path
+        ]
+        if not differences:
             return f"nothing is recorded for {path}"
-        return f"the closest recording differs in {', '.join(best)}"
+        fewest = min(differences, key=len)
+        return f"the closest recording differs in {', '.join(fewest)}"
 
 
 def _sent(request: Mapping[str, Any]) -> bytes:

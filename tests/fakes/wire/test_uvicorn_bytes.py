@@ -13,7 +13,7 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
-from sfusion.fakes.wire.connection import is_readable
+from sfusion_tools.sandbox.public_transport import is_readable
 from tests.cases import every
 from tests.fakes.wire.raw import PING, Raw, get, one, post, run_code
 

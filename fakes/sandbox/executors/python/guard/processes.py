@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 
 def numbers(path: str) -> Iterator[int]:
@@ -48,9 +49,7 @@ def tasks_of_user(user: int) -> int:
     """Count the processes and threads of a user."""
     total = 0
     for pid in numbers("/proc"):
-        try:
+        with suppress(OSError):
             if os.stat(f"/proc/{pid}").st_uid == user:
                 total += os.stat(f"/proc/{pid}/task").st_nlink - 2
-        except OSError:
-            continue
     return total
