@@ -99,7 +99,7 @@ async def call_all(scenario: Scenario, urls: list[str], log: Path) -> None:
     assert isinstance(scenario.tools, dict)
     own = {"sandbox_fusion_url": urls, "limiter": "local", "limiter_name": scenario.scenario, "event_log": str(log)}
     tool = SandboxFusionTool({**scenario.tools, **own})
-    workload = Workload.of(scenario, 1.0)
+    workload = Workload(scenario, 1.0)
     numbers = iter(range(1, load.calls + 1))
 
     async def caller() -> None:

@@ -152,7 +152,6 @@ def run_soak(calls: int, steps: int, journal: Path, every: int, show: Callable[[
 def play_in_steps(scenario: Scenario, journal: Path, every: int, show: Callable[[Milestone], None]) -> StepJournal:
     """Play a scenario in world sim and judge its steps one by one."""
     found = StepJournal.begin(scenario=scenario.scenario, cell="", seed=0, world="sim")
-    assert isinstance(found, StepJournal)
     with journal.open("w", encoding="ascii") as file:
         found.prepare(scenario, file, every, show)
         sim.run(scenario, journal=found)

@@ -90,7 +90,7 @@ async def real_throughput(scenario: Scenario, limit: int) -> float:
     """Return the calls that ended ok per second of real time."""
     scenario = vary(scenario, {"tools.rate_limit": limit})
     assert scenario.load is not None
-    workload = Workload.of(scenario, 1.0)
+    workload = Workload(scenario, 1.0)
     left = iter(range(1, scenario.load.calls + 1))
     ok = 0
     async with FakeSandbox(executor="scripted", model=scenario.sandbox.model, seed=scenario.seed) as sandbox:

@@ -35,7 +35,16 @@ def write_file(path: Path, text: str | Iterable[str]) -> None:
             with path.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(parts)
             return
-        _replace(path.resolve(), parts)
+        target = path.resolve()
+        unfinished = _beside(target)
+        try:
+            with unfinished.open("x", encoding="utf-8", newline="\n") as file:
+                file.writelines(parts)
+            os.replace(unfinished, target)
+        except BaseException:
+            with suppress(OSError):
+                unfinished.unlink()
+            raise
 
 
 def check_writable(path: Path) -> None:
@@ -49,18 +58,6 @@ def check_writable(path: Path) -> None:
 
 def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file()
-
-
-def _replace(target: Path, parts: Iterable[str]) -> None:
-    unfinished = _beside(target)
-    try:
-        with unfinished.open("x", encoding="utf-8", newline="\n") as file:
-            file.writelines(parts)
-        os.replace(unfinished, target)
-    except BaseException:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise
 
 
 def _beside(target: Path) -> Path:

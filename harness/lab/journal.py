@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import JournalError
@@ -39,10 +39,10 @@ class Journal:
         """Called with each event that is added."""
 
     @classmethod
-    def begin(cls, *, scenario: str, cell: str, seed: int, world: str, **more: Any) -> Journal:
+    def begin(cls, *, scenario: str, cell: str, seed: int, world: str) -> Self:
         """Return an empty journal for a run."""
         head = {"journal": VERSION, "scenario": scenario, "cell": cell, "seed": seed, "world": world}
-        return cls({**head, "sfusion": __version__, **more})
+        return cls({**head, "sfusion": __version__})
 
     def note(self, at: float, source: str, event: str, **facts: Any) -> None:
         """Append an event."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -148,12 +147,8 @@ class Poison:
     steps: list[tuple[int, PoisonFigures]] = field(default_factory=list)
     outside: int = 0
     """Scores beyond the bounds."""
-    _hit: int = 0
-    _worst: list[tuple[float, int, HitGroup]] = field(default_factory=list)
-
-    @property
-    def worst(self) -> list[HitGroup]:
-        return [group for harm, _, group in sorted(self._worst, reverse=True) if harm > SIGNAL]
+    worst: list[HitGroup] = field(default_factory=list)
+    """The groups that were hit most, the worst first."""
 
     def add(self, step: DumpedStep) -> None:
         """Count a step."""
@@ -161,11 +156,8 @@ class Poison:
         self.outside += sum(not self.bounds[0] <= one.score <= self.bounds[1] for one in step.samples)
         self.steps.append((step.step, figures))
         self.total.add(figures)
-        for group in groups:
-            self._hit += 1
-            heapq.heappush(self._worst, (group.harm, -self._hit, group))
-            if len(self._worst) > MOST_GROUPS:
-                heapq.heappop(self._worst)
+        hit = [group for group in groups if group.harm > SIGNAL]
+        self.worst = sorted([*self.worst, *hit], key=lambda group: group.harm, reverse=True)[:MOST_GROUPS]
 
 
 def step_figures(

@@ -46,9 +46,7 @@ class ToySample:
     @property
     def calls_next(self) -> bool:
         """Does it make another call?"""
-        if self.gave_up:
-            return False
-        return sum(self.results) < self.behaviour.calls
+        return not self.gave_up and sum(self.results) < self.behaviour.calls
 
     @property
     def gave_up(self) -> bool:

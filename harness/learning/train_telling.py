@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Any, TextIO
 
-from sfusion.harness.lab.runs.tasks import Task
 from sfusion.harness.lab.scenarios.training import TrainingPart
-from sfusion.harness.lab.spreading import Workers
 from sfusion.harness.learning.advantages import Handling
 from sfusion.harness.learning.poison_telling import NAMES
 from sfusion.harness.learning.toy import expected_p, mask_threshold, uses_tool, zero_threshold
-from sfusion.harness.learning.trained import Figure, Spread, Trained, at, check_played, lost_share, play_training
+from sfusion.harness.learning.trained import Figure, Trained, at, lost_share
 from sfusion.harness.reports.html import LearningPage, PageTable
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
 from sfusion.harness.terminal import ProgressReporter
@@ -166,13 +163,12 @@ def charts(found: Trained) -> list[LineChart]:
 
 
 def _over_steps(found: Trained, title: str, lines: dict[str, Figure], *, band: bool = True) -> LineChart:
-    drawn = [ChartLine(name, [_point(one, band) for one in found.curve(figure)]) for name, figure in lines.items()]
+    drawn = [
+        ChartLine(name, [ChartPoint(one.middle, *((one.low, one.high) if band else ())) for one in found.curve(figure)])
+        for name, figure in lines.items()
+    ]
     labels = [str(step + 1) for step in range(len(drawn[0].points))]
     return LineChart(title, "step", labels, drawn, shaded=found.hit_steps)
-
-
-def _point(one: Spread, band: bool) -> ChartPoint:
-    return ChartPoint(one.middle, one.low, one.high) if band else ChartPoint(one.middle)
 
 
 def _against_share(found: Trained) -> LineChart:
@@ -240,26 +236,6 @@ def rows_of(settings: Sequence[Setting]) -> list[list[str]]:
 
 
 SWEEP_HEAD = ("P(tool)", "P(several)", "mean score", "lost", "of these unseen", "promises not held")
-
-
-def play_settings(
-    workers: Workers, tasks: Sequence[Task], settings: Sequence[Sequence[str]], out: TextIO
-) -> list[Setting]:
-    """Train every setting with all its seeds; ``tasks`` has those of the first setting first."""
-    seeds = len(tasks) // len(settings)
-    found: list[Setting] = []
-    with ProgressReporter(out, len(tasks), "trainings") as shown:
-        played = workers.map(play_training, tasks)
-        for number, values in enumerate(settings):
-            runs = []
-            for run in islice(played, seeds):
-                runs.append(run)
-                shown.progress(number * seeds + len(runs))
-            check_played(runs)
-            part = tasks[number * seeds].scenario.training
-            assert part is not None
-            found.append((values, Trained(part, runs)))
-    return found
 
 
 def _distance(one: Trained) -> float:

@@ -173,17 +173,13 @@ def dump_training(scenario: Scenario, folder: Path) -> int:
     dumps: dict[int, StepDump] = {}
 
     def add(request: AsyncRolloutRequest, score: float, step: int) -> None:
+        prompt = int((request.group_id or "p0").rpartition("p")[2])
+        place = prompt * 10_000 + request.rollout_offset  # by prompt, then by sibling
         dump = dumps.setdefault(step, StepDump(folder, step))
-        dump.add(_place(request), sample_record(request, score, step), request_record(request))
+        dump.add(place, sample_record(request, score, step), request_record(request))
 
     sim.run(scenario, on_sample=add)
     return sum(len(dump.finish()[0]) for dump in dumps.values())
-
-
-def _place(request: AsyncRolloutRequest) -> int:
-    """Return where a sample stands in its step: by prompt, then by sibling."""
-    prompt = int((request.group_id or "p0").rpartition("p")[2])
-    return prompt * 10_000 + request.rollout_offset
 
 
 def check_played(runs: Iterable[TrainedRun]) -> None:

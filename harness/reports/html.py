@@ -83,22 +83,18 @@ def _run_headline(run: RunReport) -> str:
 def _facts(run: RunReport, data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The row of numbers under the headline."""
     calls = data["calls"]
+    peak, limit = max(data["inFlight"][1], default=0), max(data["limit"][1], default=0)
     facts = [
         ("calls", f"{len(calls):,}"),
         ("attempts", f"{sum(call[5] for call in calls):,}"),
         ("faults", f"{sum(1 for mark in data['marks'] if mark[1] == 'strike'):,}"),
-        ("peak in flight", _peak(data)),
+        ("peak in flight", f"{peak:,} (limit {limit:,})" if limit else f"{peak:,}"),
         ("longest queue", f"{max(data['waiting'][1], default=0):,}"),
         ("simulated time" if run.world == "sim" else "time", duration(run.seconds)),
     ]
     if run.wall_seconds is not None and run.world == "sim":
         facts.append(("real time", duration(run.wall_seconds)))
     return facts
-
-
-def _peak(data: Mapping[str, Any]) -> str:
-    peak, limit = max(data["inFlight"][1], default=0), max(data["limit"][1], default=0)
-    return f"{peak:,} (limit {limit:,})" if limit else f"{peak:,}"
 
 
 def _evidence_text(row: Mapping[str, Any]) -> str:

@@ -56,12 +56,6 @@ class LineChart:
 
     def svg(self) -> str:
         """Return the chart as an element for a page whose style contains ``chart_style``."""
-        return (
-            f'<svg class="lc" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" '
-            f'aria-label="{escape(self.title)}">{self._inside()}</svg>'
-        )
-
-    def _inside(self) -> str:
         legend, rows = self._legend()
         top = _TOP + 17.0 * rows
         found = [one for line in self.lines for one in line.points if one.value is not None]
@@ -101,7 +95,8 @@ class LineChart:
                 own = f"var(--{one.colour})" if one.colour else colour
                 title = f"<title>{escape(one.note)}</title>" if one.note else ""
                 parts.append(f'<circle cx="{x:.1f}" cy="{y(one.value or 0.0):.1f}" r="3" fill="{own}">{title}</circle>')
-        return "".join(parts)
+        box = f'viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}"'
+        return f'<svg class="lc" {box} role="img" aria-label="{escape(self.title)}">{"".join(parts)}</svg>'
 
     def _legend(self) -> tuple[str, int]:
         """The names of the lines and the number of rows that they take; one line needs no name."""

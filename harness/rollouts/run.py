@@ -182,8 +182,13 @@ async def _run_step(
     dump = StepDump(plan.out, step)
 
     def ended(request: AsyncRolloutRequest) -> None:
-        if _is_sample(plan, request):
-            _add(dump, request, batch[request.batch_data_id], step)
+        is_kept = request.state is State.COMPLETED or not plan.over_sample  # over-sampling drops those that failed
+        if is_kept and request.ended_by is not EndCause.CANCELLED:
+            problem = batch[request.batch_data_id]
+            score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
+            sample = sample_record(request, score, step)
+            known = {"problem": problem.id, "ground_truth": problem.ground_truth}
+            dump.add(request.batch_data_id, sample, request_record(request, **known))
         on_end(request)
 
     engine = FakeSGLang(
@@ -226,20 +231,6 @@ def _request(
         tools_kwargs={tool.name: {"create_kwargs": {"ground_truth": problem.ground_truth, **named}}},
         limits=plan.limits,
         processing_class=plan.tokenizer,
-    )
-
-
-def _is_sample(plan: RolloutPlan, request: AsyncRolloutRequest) -> bool:
-    """Return whether a request that has ended is dumped. With over-sampling, only completed ones are."""
-    return request.ended_by is not EndCause.CANCELLED and (not plan.over_sample or request.state is State.COMPLETED)
-
-
-def _add(dump: StepDump, request: AsyncRolloutRequest, problem: WordProblem, step: int) -> None:
-    score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
-    dump.add(
-        request.batch_data_id,
-        sample_record(request, score, step),
-        request_record(request, problem=problem.id, ground_truth=problem.ground_truth),
     )
 
 

@@ -12,8 +12,7 @@ import itertools
 import textwrap
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -90,7 +89,7 @@ class Explanation:
     about: str
     text: str
     """All of it, for a terminal."""
-    fields: dict[str, str] = dataclass_field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
 
 
 def groups() -> dict[str, list[str]]:

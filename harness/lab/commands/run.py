@@ -24,7 +24,7 @@ from sfusion.harness.commandline.json_answer import text_stream
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.journal import Journal
 from sfusion.harness.lab.runs import RunResult, Task, adapt_tasks, read_tasks, run_all, select_tasks
-from sfusion.harness.lab.runs.tasks import admit_tasks
+from sfusion.harness.lab.runs.tasks import admit_tasks, read_tools
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.model import Scenario, World
 from sfusion.harness.lab.scenarios.parts import read_schedule
@@ -125,11 +125,7 @@ def run(options: RunOptions) -> int:
     targets = [one for one in map(read_target, options.sandbox or ()) if not isinstance(one, FakeTarget)]
     if targets and len(targets) < len(options.sandbox or ()):
         raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
-    tools, not_sim = None, ""
-    if options.tools is not None:
-        from sfusion.harness.trial.shapes.as_tool import tools_of
-
-        tools, not_sim = tools_of(str(options.tools))
+    tools, not_sim = read_tools(options.tools)
     world = options.world_for(real=bool(targets), not_sim=not_sim)
     reports = Reports(options.out, options.html, options.junit, options.summary, options.json)
     tasks, notes = _tasks(options, world, tools, real=bool(targets))

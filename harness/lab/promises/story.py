@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -133,28 +134,18 @@ class Story:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.calls: dict[str, CallStory] = {}
-        self.world: list[Event] = []
-        self.limiter: list[Event] = []
-        self.server: list[Event] = []
-        self.engine: list[Event] = []
+        by_source: defaultdict[str, list[Event]] = defaultdict(list)
+        self.world, self.limiter = by_source["world"], by_source["limiter"]
+        self.server, self.engine = by_source["server"], by_source["engine"]
         self.cache: dict[str, Any] = {}
         """What promises have found out and share."""
         self._repeated: dict[str, list[CallStory]] = {}
         """Calls that send the same code, by what the sandbox calls it."""
         self._owners: dict[tuple[Any, ...], CallStory] = {}
         for event in journal.events:
-            source = event["source"]
-            if source == "limiter":
-                self.limiter.append(event)
-                continue
-            if source == "server":
-                self.server.append(event)
-            elif source == "world":
-                self.world.append(event)
-            elif source == "engine":
-                self.engine.append(event)
-            call = event.get("call")
-            if call is None:
+            source, call = event["source"], event.get("call")
+            by_source[source].append(event)
+            if call is None or source == "limiter":
                 continue
             story = self._repeating(event) if source == "server" and call in self._repeated else self.calls.get(call)
             if story is None:

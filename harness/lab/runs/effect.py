@@ -9,6 +9,7 @@ from math import inf
 from sfusion.fakes.faults import FaultPlan, Output, Rule
 from sfusion.fakes.sandbox.models import Queue, Quota
 from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.programs import truth_of
 from sfusion.harness.lab.promises import CallStory, Story, Verdict
 from sfusion.harness.lab.promises.story import attempt_of
 from sfusion.harness.lab.promises.verdict import EVERYTHING_TOOK_EFFECT, How
@@ -69,14 +70,11 @@ _TO = {"stdout": "to stdout", "stderr": "to stderr", "both": "anything"}
 
 def _wrote(call: CallStory | None, strike: Event) -> int | None:
     """Return how many characters the program of a call wrote to the stream that a fault changed; None: not known."""
-    if call is None or call.intent.get("kind") in (None, "real"):
+    truth = None if call is None else truth_of(call.intent, call.call)
+    if truth is None:
         return None
-    keys = {"stdout": ("early", "prints"), "stderr": ("errors",)}
-    return max(
-        sum(len(call.intent.get(key, "")) for key in one)
-        for name, one in keys.items()
-        if strike["stream"] in (name, "both")
-    )
+    streams = {"stdout": truth.stdout, "stderr": truth.stderr}
+    return max(len(text) for name, text in streams.items() if strike["stream"] in (name, "both"))
 
 
 def _idle_models(scenario: Scenario, story: Story) -> Iterable[str]:

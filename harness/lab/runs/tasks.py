@@ -70,6 +70,15 @@ def read_tasks(files: Iterable[Path], world: World, *, trust: bool = False) -> l
     return tasks
 
 
+def read_tools(given: Path | None) -> tuple[list[dict[str, Any]] | None, str]:
+    """Return the tools that --tools names, None without it, and why virtual time cannot play them."""
+    if given is None:
+        return None, ""
+    from sfusion.harness.trial.shapes.as_tool import tools_of
+
+    return tools_of(str(given))
+
+
 _FEATURES = ("requests_per_second", "adaptive_rate_limit", "retry_may_have_run")
 """Keys of our tool that scenarios rely on, and that a tool without them cannot make up for."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from itertools import chain
 from typing import Annotated, Any, Literal
@@ -19,7 +18,6 @@ from sfusion_tools.record import ENDINGS
 
 KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
 _EVENT = NotShrunk("it is the event itself")
-_WORKER = re.compile(r"worker-([1-9][0-9]*)|n([1-9][0-9]*)-w([1-9][0-9]*)")
 
 
 _COUNTED = {
@@ -170,9 +168,8 @@ class EventPart(ScenarioPart):
     def workers(self, names: list[str]) -> list[str]:
         """Return the workers that the target means."""
         target = str(self.target)
-        found = _WORKER.fullmatch(target)
-        if found and found[1]:
-            return [names[int(found[1]) - 1]]
+        if target.startswith("worker-"):
+            return [names[int(target.removeprefix("worker-")) - 1]]
         if target.startswith("node-"):
             return [name for name in names if name.startswith(f"n{target.removeprefix('node-')}-")]
         return [target] if target in names else []

@@ -77,8 +77,7 @@ _MAX_VALUES = 1_000_000
 """In all cells of a file together."""
 _MAX_PARENTS = 20
 _MOST_PROBLEMS = 20
-_OWN = ("extends", "matrix")
-_KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), *_OWN]
+_KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), "extends", "matrix"]
 
 
 def read_scenarios(path: Path | str) -> list[Scenario]:

@@ -34,25 +34,15 @@ from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.tool_registry import make_tool
 
 
-@dataclass
 class Workload:
     """The calls of a load, numbered from 1. ``scale`` shortens all durations; the draws stay the same."""
 
-    load: LoadPart
-    seed: int
-    scale: float = 1.0
-    default_timeout: float = 30.0
-
-    def __post_init__(self) -> None:
+    def __init__(self, scenario: Scenario, scale: float = 1.0) -> None:
+        self.load = scenario.load or LoadPart()  # nobody asks for the calls of a scenario without a load
+        self.seed, self.scale, self._default_timeout = scenario.seed, scale, scenario.default_timeout
         self._fixed = {part.call: part for part in self.load.program if part.call is not None}
         self._drawn = [part for part in self.load.program if part.call is None]
         self._total = sum(part.share for part in self._drawn)
-
-    @classmethod
-    def of(cls, scenario: Scenario, scale: float) -> Workload:
-        """Return the workload of a scenario that has a load."""
-        assert scenario.load is not None
-        return cls(scenario.load, scenario.seed, scale, scenario.default_timeout)
 
     def prepare(self, number: int) -> PreparedCall:
         """Return a call with its program.
@@ -62,10 +52,15 @@ class Workload:
         call = self.load.call_id(number)
         part = self._part(call)
         whole = part.prepare(call, self.seed)
-        if self.scale == 1.0 or whole.seconds > (part.timeout or self.default_timeout):
+        if self.scale == 1.0 or whole.seconds > (part.timeout or self._default_timeout):
             return whole
         shorter = Distribution(numbers=(whole.seconds * self.scale,))
         return part.model_copy(update={"seconds": shorter}).prepare(call, self.seed)
+
+    def called(self, prepared: PreparedCall, worker: str) -> Event:
+        """Return the keys of the event ``called``."""
+        intent = prepared.intent(self._default_timeout)
+        return {"call": prepared.call, "worker": worker, "intent": intent, "allowed": None}
 
     def think(self, number: int) -> float:
         """Return how long the caller pauses before this call."""
@@ -235,8 +230,3 @@ def stated_in(extra_fields: Any) -> str | None:
 
 def _number(reward: Any) -> float | None:
     return float(reward) if isinstance(reward, int | float) else None
-
-
-def call_facts(prepared: PreparedCall, worker: str, default: float) -> Event:
-    """Return the keys of the event ``called``; ``default`` is the timeout of programs that state none."""
-    return {"call": prepared.call, "worker": worker, "intent": prepared.intent(default), "allowed": None}

@@ -16,7 +16,7 @@ from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Event, Journal
 from sfusion.harness.lab.scenarios.events import EventPart
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.calling import Workload, call_facts
+from sfusion.harness.lab.worlds.calling import Workload
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.lab.worlds.schedules import DRIVER, running_as
@@ -146,7 +146,7 @@ class Play:
     async def _load(self) -> None:
         load = self._scenario.load
         assert load is not None
-        workload = Workload.of(self._scenario, self._backend.time_scale)
+        workload = Workload(self._scenario, self._backend.time_scale)
         workers = list(itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls)))
         for step in range(1, load.steps + 1):
             last = load.calls * step // load.steps
@@ -164,8 +164,7 @@ class Play:
                 await asyncio.sleep(think)
             if not worker.alive:
                 # The worker died while its caller was thinking.
-                facts = call_facts(workload.prepare(number), worker.name, workload.default_timeout)
-                note_never_made(self._backend.recorder, facts)
+                note_never_made(self._backend.recorder, workload.called(workload.prepare(number), worker.name))
                 return
             await worker.call(number)
 
@@ -304,7 +303,7 @@ class Play:
         backend.recorder.on = False
 
 
-def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit: int | None, **more: Any) -> None:
+def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, **more: Any) -> None:
     """Record the settings of the run, and watch for its secrets from now on."""
     for name, secret in scenario.secrets.items():
         recorder.keep_secret(secret, name)
@@ -313,7 +312,7 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         "began",
         workers=scenario.cluster.workers,
         sandboxes=sandboxes,
-        limit=limit,
+        limit=scenario.stated_limit,
         calls=scenario.load.calls if scenario.load is not None else None,
         secrets=len(recorder.secrets),
         asks=scenario.asks,

@@ -184,14 +184,9 @@ class RayBackend(Backend):
         hidden = {text: name for name, text in scenario.secrets.items()}
         settings = scenario.settings
         limits = settings.limits if settings is not None and settings.enable_global_rate_limit else None
-        note_began(
-            recorder,
-            scenario,
-            sandboxes=max(scenario.sandbox.instances, len(self.real)),
-            limit=limits.rate_limit if limits is not None else scenario.stated_limit,
-            nodes=len(set(self.nodes)),
-            time_scale=scenario.time_scale,
-        )
+        count = max(scenario.sandbox.instances, len(self.real))
+        nodes = len(set(self.nodes))
+        note_began(recorder, scenario, sandboxes=count, nodes=nodes, time_scale=scenario.time_scale)
         self.sandboxes = self._make_sandboxes(hidden)
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
@@ -199,22 +194,21 @@ class RayBackend(Backend):
         for address, name in names.items():
             recorder.alias(address, name)
         journal = self._server.address(names, hidden)
-        known, limiter = None, None
+        known = None
         if limits is not None:
             # Where nodes are killed, the limiter is on node-1: killing that node kills both.
             home = self.nodes[0] if killed_nodes(scenario) else None
             self.limiter = limiter = RunLimiter(f"run-{uuid4().hex[:12]}", limits, journal, home, recorder)
             stack.callback(limiter.close)
             known = (limiter.name, limits)
+            self._starting = "the limiter"
+            await limiter.start()
         per_node = scenario.cluster.workers_per_node
         places = {name: self.nodes[index // per_node] for index, name in enumerate(scenario.cluster.workers)}
         stack.callback(self._workers.kill)
         if any(event.kind == "kill" and event.target == "driver" for event in scenario.events):
             self._driver = SecondDriver(self.cluster.address, f"run-{uuid4().hex[:12]}")
             stack.callback(self._driver.kill)
-        if limiter is not None:
-            self._starting = "the limiter"
-            await limiter.start()
         self._starting = "the workers"
         await self._workers.start(places, WorkerSetup(scenario, urls, journal, known, self.bounds), self._driver)
 

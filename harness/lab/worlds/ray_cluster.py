@@ -41,6 +41,10 @@ class RayCluster(ABC):
 
     address: str
 
+    def __init__(self) -> None:
+        self._ending = _quiet()
+        """What ``close`` does, the last first."""
+
     def check(self, scenarios: Iterable[Scenario]) -> None:  # noqa: B027 # one of our own runs them all
         """Raise MissingWorld if one of them cannot run on this cluster."""
 
@@ -56,9 +60,9 @@ class RayCluster(ABC):
         """Return the addresses of nodes on other machines."""
         return []
 
-    @abstractmethod
     def close(self) -> None:
         """Shut the cluster down if it is ours, otherwise disconnect."""
+        self._ending.close()
 
 
 def open_cluster(address: str | None = None) -> RayCluster:
@@ -79,13 +83,15 @@ class OwnCluster(RayCluster):
     def __init__(self) -> None:
         import ray
 
-        self._quiet = _quiet()
+        super().__init__()
         self._guardian = RayGuardian()
-        self._nodes: list[Any] = []
+        self._ending.callback(self._guardian.finish)
         try:
             self._cluster = self._start(self._new_cluster)
-            self._nodes.append(self._cluster.head_node)
+            self._ending.callback(self._cluster.shutdown)
+            self._nodes = [self._cluster.head_node]
             self.address = self._cluster.address
+            self._ending.callback(ray.shutdown)
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises whatever it meets
             self.close()
@@ -135,18 +141,6 @@ class OwnCluster(RayCluster):
         self._nodes.remove(found)
         self._cluster.remove_node(found, allow_graceful=False)
 
-    def close(self) -> None:
-        import ray
-
-        try:
-            ray.shutdown()
-            cluster = getattr(self, "_cluster", None)
-            if cluster is not None:
-                cluster.shutdown()
-        finally:
-            self._guardian.finish()
-            self._quiet.close()
-
 
 class GivenCluster(RayCluster):
     """A cluster that is already running. Runs remove what they create there and touch nothing else."""
@@ -156,12 +150,13 @@ class GivenCluster(RayCluster):
 
         self.address = address
         reach(address)
-        self._quiet = _quiet()
+        super().__init__()
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises whatever it meets
-            self._quiet.close()
+            self.close()
             raise MissingWorld(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
+        self._ending.callback(ray.shutdown)
         self._here = ray.util.get_node_ip_address()
 
     def check(self, scenarios: Iterable[Scenario]) -> None:
@@ -186,12 +181,6 @@ class GivenCluster(RayCluster):
 
         there = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}
         return sorted(there - {self._here, "127.0.0.1"})
-
-    def close(self) -> None:
-        import ray
-
-        ray.shutdown()
-        self._quiet.close()
 
 
 @contextmanager

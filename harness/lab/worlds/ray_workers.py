@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError, RayError
 from sfusion.harness.errors import WorldError
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios.model import Scenario
-from sfusion.harness.lab.worlds.calling import Workload, call_facts
+from sfusion.harness.lab.worlds.calling import Workload
 from sfusion.harness.lab.worlds.play import note_never_made
 from sfusion.harness.lab.worlds.ray_worker import SecondDriver, WorkerSetup, create_worker, on_node, signal_process
 from sfusion.harness.lab.worlds.recorder import Recorder
@@ -43,7 +43,7 @@ class RayWorker:
         self._warms_up = scenario.own_config is None
         self._node = node
         self._local = local
-        self._workload = Workload.of(scenario, scenario.time_scale) if scenario.load is not None else None
+        self._workload = Workload(scenario, scenario.time_scale)
 
     @property
     def alive(self) -> bool:
@@ -63,9 +63,8 @@ class RayWorker:
 
     async def call(self, number: int) -> None:
         """Have a call made; return when it has ended or the process has died."""
-        assert self._workload is not None
         prepared = self._workload.prepare(number)
-        self.assigned[prepared.call] = call_facts(prepared, self.name, self._workload.default_timeout)
+        self.assigned[prepared.call] = self._workload.called(prepared, self.name)
         await self.call_actor("call", number)
         del self.assigned[prepared.call]
 

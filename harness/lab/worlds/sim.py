@@ -145,8 +145,7 @@ class SimBackend(Backend):
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
         await self.sandboxes.begin()
-        count, loss = scenario.sandbox.instances, scenario.cluster.link.loss
-        note_began(recorder, scenario, sandboxes=count, limit=scenario.stated_limit, loss=loss)
+        note_began(recorder, scenario, sandboxes=scenario.sandbox.instances, loss=scenario.cluster.link.loss)
         if settings is not None and settings.enable_global_rate_limit:
             self.limiter = limiter = SimLimiter(settings.limits, recorder, self._core)
             limiter.start()

@@ -16,7 +16,7 @@ from sfusion.fakes.faults.chance import uniform
 from sfusion.harness.lab.journal import Event
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import PreparedCall
-from sfusion.harness.lab.worlds.calling import Workload, call_facts, call_tool, make_tools
+from sfusion.harness.lab.worlds.calling import Workload, call_tool, make_tools
 from sfusion.harness.lab.worlds.recorder import Recorder
 from sfusion.harness.lab.worlds.worker_rollouts import Model, Rollouts, ScriptedModel
 from sfusion_tools.limiter import Limiter
@@ -51,7 +51,7 @@ class Worker:
         self._side: Rollouts | None = None
         self.model: Model | None = None
         """What plays the model; by default the script of the scenario."""
-        self._workload = Workload.of(scenario, time_scale) if scenario.load is not None else None
+        self._workload = Workload(scenario, time_scale)
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._not_made: dict[str, Event] = {}
         """Calls whose task has not begun yet, with the keys of the event ``called`` for each."""
@@ -78,14 +78,13 @@ class Worker:
 
     async def call(self, number: int) -> None:
         """Make a call of the load and wait until it has ended."""
-        assert self._workload is not None
         prepared = self._workload.prepare(number)
-        self._not_made[prepared.call] = call_facts(prepared, self.name, self._workload.default_timeout)
-        task = asyncio.ensure_future(self._call(number, prepared, self._workload))
+        self._not_made[prepared.call] = self._workload.called(prepared, self.name)
+        task = asyncio.ensure_future(self._call(number, prepared))
         _keep(self._calls, prepared.call, task)
         await asyncio.wait([task])
 
-    async def _call(self, number: int, prepared: PreparedCall, workload: Workload) -> None:
+    async def _call(self, number: int, prepared: PreparedCall) -> None:
         note = self._recorder.note
         called = self._not_made.pop(prepared.call)
         self._made.append(prepared.call)
@@ -93,7 +92,7 @@ class Worker:
         note("world", "called", **{**called, "allowed": allowed, **({"asked": asked} if asked else {})})
         facts = {"call": prepared.call, "worker": self.name}
         try:
-            async with asyncio.timeout(workload.cancelled_after(number)):
+            async with asyncio.timeout(self._workload.cancelled_after(number)):
                 returned = await call_tool(self._tools[0], prepared)
         except (TimeoutError, asyncio.CancelledError) as error:
             if self.alive:

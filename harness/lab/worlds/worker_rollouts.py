@@ -15,6 +15,7 @@ from sfusion.fakes.faults.pattern import matches
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
 from sfusion.fakes.sglang.malformed import malformed
+from sfusion.fakes.wire.app import MARK
 from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.program import PreparedCall
 from sfusion.harness.lab.scenarios.rollouts import RolloutPart
@@ -32,7 +33,6 @@ from sfusion_tools.rollout import (
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox.tool import CODE_INTERPRETER
 
-_MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
 _NAMED = re.compile(r"\[(r[0-9]+)\]")
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 
@@ -133,7 +133,6 @@ class WatchedTool:
     """Wraps a tool and records its calls with their ids."""
 
     tool: Any
-    script: Model
     of: Rollouts
     longest: int = 0
     """Length of the longest tool message."""
@@ -145,11 +144,11 @@ class WatchedTool:
     async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
         """Run a call and record it."""
         code = parameters.get("code") if isinstance(parameters, dict) else None
-        mark = _MARK.search(code) if isinstance(code, str) else None
+        mark = MARK.search(code) if isinstance(code, str) else None
         if mark is None:
             self._unmarked += 1
         call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"
-        prepared, scenario, note = self.script.by_call(call), self.of.scenario, self.of.note
+        prepared, scenario, note = self.of.model.by_call(call), self.of.scenario, self.of.note
         intent = prepared.intent(scenario.default_timeout) if prepared is not None else {"kind": "real"}
         facts = {"call": call, "worker": self.of.worker}
         asked = scenario.asked(parameters)
@@ -188,7 +187,7 @@ class Rollouts:
     def __post_init__(self) -> None:
         model = self.model
         self._strikes = Counter[str]()
-        self.tool = WatchedTool(self.own_tool, model, self)
+        self.tool = WatchedTool(self.own_tool, self)
         self._engine = FakeSGLang(
             model,
             format=model.format,

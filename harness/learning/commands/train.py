@@ -20,7 +20,7 @@ from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import WRITTEN, Tools
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.runs.seeded import SeededOptions
-from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, admit_tasks
+from sfusion.harness.lab.runs.tasks import Task, adapt_tasks, admit_tasks, read_tools
 from sfusion.harness.learning.train_telling import TrainReporter, headline, render_train, sentences
 from sfusion.harness.learning.trained import Trained, TrainedRun, check_played, dump_training, play_training, seeds_of
 from sfusion.harness.reports import Reports
@@ -77,11 +77,7 @@ def train(options: TrainOptions) -> int:
 
 def _task(options: TrainOptions) -> Task:
     """Return the one cell to train, with the given tools."""
-    tools, not_sim = None, None
-    if options.tools is not None:
-        from sfusion.harness.trial.shapes.as_tool import tools_of
-
-        tools, not_sim = tools_of(str(options.tools))
+    tools, not_sim = read_tools(options.tools)
     cell = options.cell("wall" if not_sim else "sim")
     if cell.scenario.training is None:
         raise BadOption(

@@ -14,6 +14,7 @@ from sfusion.harness.real.doctor import address, endpoint, server, throughput
 from sfusion.harness.real.doctor.context import CheckContext, Finding, breaks, hurts, secrets_of_proxies
 from sfusion.harness.real.doctor.http import open_http
 from sfusion.harness.real.doctor.settings import Plan, SandboxSettings
+from sfusion.harness.real.probes.scrubbing import with_texts
 from sfusion_tools.sandbox.endpoints import hide as hide_secrets
 
 
@@ -105,19 +106,19 @@ class Observer:
 
 async def examine(
     settings: SandboxSettings,
-    plan: Plan | None = None,
+    plan: Plan,
     *,
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
     root: Path = Path("/"),
     observer: Observer | None = None,
     checks: Sequence[Check] = CHECKS,
 ) -> Examination:
     """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file system."""
-    plan, observer = plan or Plan(), observer or Observer()
+    observer = observer or Observer()
     result = Examination(settings)
-    hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ or {})])
+    hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ)])
     async with open_http(settings.config.headers, plan.connect) as http:
-        context = CheckContext(settings, plan, http, environ or {}, root, observer.announce)
+        context = CheckContext(settings, plan, http, environ, root, observer.announce)
         try:
             for number, check in enumerate(checks, 1):
                 observer.check_started(check, number)
@@ -140,7 +141,7 @@ async def examine(
                     break
         finally:
             await context.aclose()
-    result.measured = _clean(context.measured, hide)
+    result.measured = with_texts(context.measured, hide)
     result.reached = context.reached if "connection" in result.examined else None
     return result
 
@@ -165,15 +166,3 @@ async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]
         return [stopped_answering(check.name, str(error))], ""
     except NotExamined as error:
         return [], str(error)
-
-
-def _clean(value: Any, hide: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return hide(value)
-        case dict():
-            return {key: _clean(one, hide) for key, one in value.items()}
-        case list():
-            return [_clean(one, hide) for one in value]
-        case _:
-            return value

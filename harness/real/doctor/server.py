@@ -147,8 +147,8 @@ _PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
 
 async def check_long_output(context: CheckContext) -> Finding | None:
     whole, bound, endings = 0, 0, dict[int, str]()
+    short = context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
     for size in SIZES:
-        short = context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
         seconds = context.plan.seconds if size < STUCK else short
         result = await context.run(f"output-{size}", _PRINTS.format(size=size), seconds=seconds)
         arrived = len(result.stdout)
@@ -165,9 +165,7 @@ async def check_long_output(context: CheckContext) -> Finding | None:
         else:
             endings[size] = f"{result.outcome.value} ({result.message[:120]})"
     context.measured["output_bytes"] = max(whole, bound)
-    looped = await context.run(
-        "output-loop", _LOOPS, seconds=context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
-    )
+    looped = await context.run("output-loop", _LOOPS, seconds=short)
     context.measured["output_bytes_of_short_prints"] = short_prints = len(looped.stdout)
     if not endings and short_prints >= LOOP:
         return None

@@ -13,7 +13,6 @@ Example: sfusion drift http://127.0.0.1:8080 --record answers.jsonl && sfusion d
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,12 +28,11 @@ from sfusion.fakes.sandbox import EXECUTORS, PROFILES
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commandline.declaring import command, option
 from sfusion.harness.commandline.exits import fail, say
-from sfusion.harness.commandline.json_answer import text_stream, write_answer
+from sfusion.harness.commandline.json_answer import text_stream, write_json
 from sfusion.harness.commandline.options import Force, Headers, Json, Keyword, read_headers
 from sfusion.harness.errors import Unreachable
 from sfusion.harness.real.drift.judging import (
     GRADES,
-    DriftFinding,
     DriftReport,
     ServerAnswers,
     compare_answers,
@@ -81,7 +79,8 @@ def print_report(report: DriftReport, out: TextIO) -> None:
         terminal.print()
         shown = report.ranked[:_MAX_ROWS]
         head = ("grade", "probe", "place", report.left, report.right)
-        terminal.table(map(_row, shown), head, [_STYLES[finding.grade] for finding in shown], texts=len(head))
+        rows = [(one.grade, one.difference.probe, one.difference.place, *one.difference.shown(44)) for one in shown]
+        terminal.table(rows, head, [_STYLES[finding.grade] for finding in shown], texts=len(head))
         if len(report.ranked) > _MAX_ROWS:
             terminal.print(f"... and {len(report.ranked) - _MAX_ROWS} more; --json FILE has all of them")
         terminal.print()
@@ -97,31 +96,20 @@ def print_report(report: DriftReport, out: TextIO) -> None:
     out.flush()
 
 
-def _row(finding: DriftFinding) -> tuple[str, str, str, str, str]:
-    difference = finding.difference
-    return finding.grade, difference.probe, difference.place, *difference.shown(44)
-
-
-def as_json(report: DriftReport) -> str:
-    content = {
+def as_data(report: DriftReport) -> dict[str, Any]:
+    """Return the answer for ``--json``."""
+    return {
         "drift": 1,
         "left": report.left,
         "right": report.right,
         "notes": list(report.notes),
         "compared": report.compared,
         "counts": {grade: report.count(grade) for grade in GRADES},
-        "differences": [_json(finding) for finding in report.findings],
+        "differences": [
+            {**vars(one.difference), "grade": one.grade, "rule": one.rule.name, "because": one.rule.because}
+            for one in report.findings
+        ],
         "not_comparable": [{"probe": probe, "reason": reason} for probe, reason in report.not_comparable],
-    }
-    return json.dumps(content, indent=2) + "\n"
-
-
-def _json(finding: DriftFinding) -> dict[str, Any]:
-    return {
-        **vars(finding.difference),
-        "grade": finding.grade,
-        "rule": finding.rule.name,
-        "because": finding.rule.because,
     }
 
 
@@ -174,19 +162,15 @@ def drift(options: DriftOptions) -> int:
     left = _fake(probes, right, options, notes)
     report = compare_answers(probes, left, right, notes)
     print_report(report, text_stream(options.json))
-    write_answer(options.json, as_json(report))
+    write_json(options.json, as_data(report))
     if not report.compared:
         fail("no probe could be compared; the reasons are listed above")
     return 1 if report.breaking else 0
 
 
-def _is_file(text: str) -> bool:
-    return "://" not in text and (text.endswith(".jsonl") or Path(text).is_file())
-
-
 def _real(text: str, probes: Sequence[Probe], options: DriftOptions) -> ServerAnswers:
     headers = read_headers(options.header)
-    if _is_file(text):
+    if "://" not in text and (text.endswith(".jsonl") or Path(text).is_file()):
         return recorded_answers(read_recording(Path(text)), probes, name=Path(text).name)
     target = read_target(text)
     with (

@@ -236,13 +236,11 @@ def _why_not_comparable(probe: Probe, left: ServerAnswers, right: ServerAnswers)
             return side.not_comparable[probe.id]
         if probe.id not in side.answers:
             return f"{side.name} was not asked"
-    refuse = [_refuses_pages(side.answers[probe.id]) for side in (left, right)]
-    for side, one, both in ((left, refuse[0], all(refuse)), (right, refuse[1], all(refuse))):
-        if one and not both:
+    for side, other in ((left, right), (right, left)):
+        answer, others = side.answers[probe.id], other.answers[probe.id]
+        if _refuses_pages(answer) and not _refuses_pages(others):
             return f"{side.name} is sfusion's fake, which refuses requests of web pages and of other host names"
-    lacks = [lacking(probe, side.answers[probe.id]) for side in (left, right)]
-    for side, lack, other in ((left, lacks[0], lacks[1]), (right, lacks[1], lacks[0])):
-        if lack and not other:
+        if (lack := lacking(probe, answer)) and not lacking(probe, others):
             return f"{side.name} has no {lack}"
     return ""
 
@@ -323,12 +321,13 @@ def recorded_answers(recording: Recording, probes: Sequence[Probe], *, name: str
     answers: dict[str, ProbeAnswer] = {}
     not_comparable: dict[str, str] = {}
     for probe in probes:
-        if probe.id not in recording.answers:
+        request, answer = recording.get(probe.id, ({}, None))
+        if answer is None:
             not_comparable[probe.id] = f"not in {name}"
-        elif _sent(recording.requests[probe.id]) != _sent(probe_request_record(probe)):
+        elif _sent(request) != _sent(probe_request_record(probe)):
             not_comparable[probe.id] = f"{name} has the answer to a different request"
         else:
-            answers[probe.id] = recording.answers[probe.id]
+            answers[probe.id] = answer
     return ServerAnswers(name, answers, not_comparable)
 
 

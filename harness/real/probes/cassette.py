@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,8 @@ from sfusion_tools.errors import InputError
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class Recording:
-    answers: Mapping[str, ProbeAnswer] = field(default_factory=dict)
-    """By probe id."""
-    requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By probe id, as ``probe_request_record`` writes them."""
+Recording = dict[str, tuple[Mapping[str, Any], ProbeAnswer]]
+"""By probe id, the request as ``probe_request_record`` writes it, and its answer."""
 
 
 def recording_lines(
@@ -45,18 +40,17 @@ def recording_lines(
         "server": scrubber.text(", ".join(sorted(str(one) for one in servers))),
         "probes": len(probes),
     }
-    records: list[dict[str, Any]] = [{"cassette": meta}]
-    for probe, one in zip(probes, answers, strict=True):
-        records.append(
-            {
-                "id": probe.id.partition("/")[2],
-                "group": probe.group,
-                "request": scrubber.request(probe_request_record(probe)),
-                "response": response_record(scrubber.answer(one)),
-                "elapsed_s": round(one.seconds, 3),
-            }
-        )
-    return [json_line(record) for record in records]
+    records = [
+        {
+            "id": probe.id.partition("/")[2],
+            "group": probe.group,
+            "request": scrubber.request(probe_request_record(probe)),
+            "response": response_record(scrubber.answer(one)),
+            "elapsed_s": round(one.seconds, 3),
+        }
+        for probe, one in zip(probes, answers, strict=True)
+    ]
+    return [json_line(record) for record in ({"cassette": meta}, *records)]
 
 
 def probe_request_record(probe: Probe) -> dict[str, Any]:
@@ -109,8 +103,7 @@ def read_response(record: Mapping[str, Any]) -> ProbeAnswer:
 
 def read_recording(path: Path) -> Recording:
     """Read a recording; raises BadProbes with file and line."""
-    answers: dict[str, ProbeAnswer] = {}
-    requests: dict[str, Mapping[str, Any]] = {}
+    recording: Recording = {}
     try:
         lines = [(number, line) for number, line in read_lines(path) if line.strip()]
     except InputError as error:
@@ -120,10 +113,9 @@ def read_recording(path: Path) -> Recording:
             record = parse_json(line, "this line")
             if "cassette" in record:
                 continue
-            name = f"{record['group']}/{record['id']}"
-            answers[name] = read_response(record["response"])
-            requests[name] = record["request"]
-            if not isinstance(requests[name].get("headers") or {}, dict):
+            request = record["request"]
+            recording[f"{record['group']}/{record['id']}"] = request, read_response(record["response"])
+            if not isinstance(request.get("headers") or {}, dict):
                 raise TypeError("the headers of a request are not a mapping")
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise BadProbes(
@@ -132,6 +124,6 @@ def read_recording(path: Path) -> Recording:
                     f"'sfusion drift --record' writes them ({type(error).__name__}: {error})"
                 ]
             ) from None
-    if not answers:
+    if not recording:
         raise BadProbes([f"{path}:1: the recording holds no answers"])
-    return Recording(answers, requests)
+    return recording

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -92,12 +92,10 @@ class Probe(_Strict):
         return (self.raw or "").partition(" ")[0]
 
     @property
-    def runs(self) -> Literal["/run_code", "/run_jupyter"] | None:
-        """The endpoint, if the request may run code."""
+    def runs(self) -> bool:
+        """May the request run code?"""
         path = self.request.path.partition("?")[0] if self.request is not None else None
-        if self.method == "POST" and path in ("/run_code", "/run_jupyter"):
-            return path  # type: ignore[return-value] # it is one of the two
-        return None
+        return self.method == "POST" and path in ("/run_code", "/run_jupyter")
 
 
 SUITE_VERSION = 1

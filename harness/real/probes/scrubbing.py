@@ -133,6 +133,18 @@ def mask(text: str, patterns: Patterns = ALL) -> str:
     return text
 
 
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with every text in it changed, keys included."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [with_texts(one, change) for one in value]
+        case dict():
+            return {change(key): with_texts(one, change) for key, one in value.items()}
+    return value
+
+
 SHORTEST = 4
 """Shorter secrets are not masked in texts: they would match everywhere."""
 
@@ -205,33 +217,28 @@ class Scrubber:
 
     def request(self, value: Any) -> Any:
         """Mask only secrets: the paths and hosts in a request were written by its author."""
-        if isinstance(value, str):
-            for known, mark in self.known:
-                if mark == "<SECRET>":
-                    value = value.replace(known, mark)
-            return mask(value, SECRETS)
-        if isinstance(value, list):
-            return [self.request(one) for one in value]
-        if isinstance(value, dict):
-            return {self.request(name): self.request(one) for name, one in value.items()}
-        return value
+        return with_texts(value, self._without_secrets)
 
-    def value(self, value: Any) -> Any:
-        """Mask everything inside a JSON value, including keys and base64 files."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, list):
-            return [self.value(one) for one in value]
-        if isinstance(value, dict):
-            return {self.text(name): self._member(name, one) for name, one in value.items()}
-        return value
+    def _without_secrets(self, text: str) -> str:
+        for known, mark in self.known:
+            if mark == "<SECRET>":
+                text = text.replace(known, mark)
+        return mask(text, SECRETS)
 
-    def _member(self, name: str, value: Any) -> Any:
-        if name == "files" and isinstance(value, dict):
-            return {self.text(path): self._file(content) for path, content in value.items()}
-        if name == "$ref" and isinstance(value, str) and value.startswith("#/"):
-            return self.request(value)  # it looks like a path but leads to a place in the same document
-        return self.value(value)
+    def value(self, value: Any, name: str = "") -> Any:
+        """Mask everything inside a JSON value that has this name, including keys and base64 files."""
+        match value:
+            case str() if name == "$ref" and value.startswith("#/"):
+                return self._without_secrets(value)  # it looks like a path but leads to a place in the same document
+            case str():
+                return self.text(value)
+            case list():
+                return [self.value(one) for one in value]
+            case dict() if name == "files":
+                return {self.text(path): self._file(content) for path, content in value.items()}
+            case dict():
+                return {self.text(key): self.value(one, key) for key, one in value.items()}
+        return value
 
     def answer(self, answer: ProbeAnswer) -> ProbeAnswer:
         return replace(

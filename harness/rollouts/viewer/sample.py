@@ -53,15 +53,11 @@ class LineIndex:
             file.seek(self.scanned)
             for _ in range(blocks):
                 block = file.read(_BLOCK)
-                found = array("Q")
-                at = block.find(b"\n")
-                while at >= 0:
-                    found.append(self.scanned + at + 1)
-                    at = block.find(b"\n", at + 1)
-                self._ends.extend(found)
+                self._ends.extend(self.scanned + found.end() for found in re.finditer(b"\n", block))
                 self.scanned = self.scanned + len(block) if block else self.size
                 if self.is_complete:
-                    self._add_last_line()
+                    if self.size and (not self._ends or self._ends[-1] < self.size):
+                        self._ends.append(self.size)  # the last line does not end with a line break
                     break
         return True
 
@@ -77,11 +73,6 @@ class LineIndex:
         with self._reading:
             self._file.seek(start)
             return self._file.read(min(self._ends[line] - start, MAX_LINE + 1)).rstrip(b"\r\n")
-
-    def _add_last_line(self) -> None:
-        """Add the last line if it does not end with a line break."""
-        if self.size and (not self._ends or self._ends[-1] < self.size):
-            self._ends.append(self.size)
 
 
 _SHOWN = ("input", "output")
@@ -294,12 +285,11 @@ def split_turns(text: str, first_role: str = "assistant") -> list[TurnView]:
     """Split a text into turns; what precedes the first role belongs to ``first_role``."""
     if "<|im_start|>" in text:
         head = text[: text.index("<|im_start|>")].removesuffix("<|im_end|>\n")
-        found = [(match[1], match[2]) for match in _WITH_TOKENS.finditer(text)]
-        return [_turn(role, body) for role, body in ([(first_role, head)] if head.strip() else []) + found]
-    split = _WITHOUT_TOKENS.split(text)
-    turns = [(first_role, split[0])] if split[0].strip() else []
-    turns += list(zip(split[1::2], split[2::2], strict=True))
-    return [_turn(role, body) for role, body in turns]
+        turns = [(match[1], match[2]) for match in _WITH_TOKENS.finditer(text)]
+    else:
+        head, *rest = _WITHOUT_TOKENS.split(text)
+        turns = list(zip(rest[::2], rest[1::2], strict=True))
+    return [_turn(role, body) for role, body in ([(first_role, head)] if head.strip() else []) + turns]
 
 
 def _turn(role: str, body: str) -> TurnView:

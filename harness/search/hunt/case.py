@@ -71,7 +71,8 @@ class HuntResult:
     findings: list[Failure]
     """What broke, each failure once."""
     behaviour: frozenset[str]
-    strikes: frozenset[tuple[str, str]]
+    strikes: frozenset[str]
+    """Faults that struck, each with its phase: ``status before``."""
     states: dict[str, str] = field(default_factory=dict)
     """Promise and state."""
     outcomes: dict[str, int] = field(default_factory=dict)
@@ -114,19 +115,21 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
         gc.unfreeze()
         gc.collect()
     journal = result.journal
-    if any(event["event"] == "worker_died" for event in journal.events):
+    events = frozenset(event["event"] for event in journal.events if event["source"] == "world")
+    if "worker_died" in events:
         logged = [one for one in logged if one.how.kind != _UNCLOSED]  # the dead close nothing
     if result.error:
         logged = []  # what it left behind
     verdicts = [one for one in (*result.verdicts, *result.implied) if one.promise != EVERYTHING_TOOK_EFFECT]
     outcomes = Counter(one["outcome"] for one in journal.events if one["event"] == "returned" and one.get("outcome"))
+    struck = (one for one in journal.events if one["event"] == "strike")
     return HuntResult(
         list(dict.fromkeys([*failures_of(result), *_errors_in(journal), *logged])),
         behaviour(journal, verdicts),
-        strikes_of(journal),
+        frozenset(f"{one['kind']} {one['phase']}" for one in struck if "kind" in one),
         {verdict.promise: verdict.state for verdict in verdicts},
         outcomes,
-        frozenset(event["event"] for event in journal.events if event["source"] == "world"),
+        events,
     )
 
 
@@ -183,13 +186,6 @@ def _token(event: Event) -> str:
 def _grams(tokens: Sequence[str]) -> Iterator[str]:
     for start in range(max(1, len(tokens) - _LENGTH + 1)):
         yield " ".join(tokens[start : start + _LENGTH])
-
-
-def strikes_of(journal: Journal) -> frozenset[tuple[str, str]]:
-    """Return the faults that struck, each with its phase."""
-    return frozenset(
-        (one["kind"], one["phase"]) for one in journal.events if one["event"] == "strike" and "kind" in one
-    )
 
 
 class _Collector(logging.Handler):

@@ -35,7 +35,7 @@ from sfusion.harness.commandline.options import Html, Jobs, On, Out, RayAddress,
 from sfusion.harness.errors import BadOption
 from sfusion.harness.lab.promises import PROMISES
 from sfusion.harness.lab.runs import Task, read_tasks, write_run
-from sfusion.harness.lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted
+from sfusion.harness.lab.runs.tasks import adapt_tasks, admit_tasks, check_trusted, read_tools
 from sfusion.harness.lab.scenarios import scenario_files
 from sfusion.harness.lab.scenarios.tools import is_own
 from sfusion.harness.lab.spreading import open_workers
@@ -208,8 +208,9 @@ def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Entries | None, options
             if found and options.stop:
                 break
         rate = played / max(shown.seconds, 1e-9)
-        runs = [_write_run(one, tools, options) for one in fresh]
-        _print_end(shown, hunt, [run for run in runs if run is not None], played, rate, options)
+        out = options.out
+        runs = [] if out is None else [_write_run(one, tools, out, smaller=options.shrink) for one in fresh]
+        _print_end(shown, hunt, runs, played, rate, options)
     if options.html is not None:
         write_file(options.html, render_hunt(hunt, tools, options.seed))
     return 1 if hunt.found else 0
@@ -221,15 +222,12 @@ def config_keys(tools: Entries | None) -> frozenset[str] | None:
 
 
 def _read_tools(file: Path | None) -> Entries | None:
-    if file is None:
-        return None
-    from sfusion.harness.trial.shapes.as_tool import tools_of
-
-    tools, not_sim = tools_of(str(file))
+    tools, not_sim = read_tools(file)
     if not_sim:
         raise BadOption(f"--tools {file}: hunts play in virtual time, which cannot play it: {not_sim}")
-    first = read_tasks(scenario_files(["single-node"]), "sim")[:1]
-    admit_tasks(adapt_tasks(first, tools=tools), file)
+    if tools is not None:
+        first = read_tasks(scenario_files(["single-node"]), "sim")[:1]
+        admit_tasks(adapt_tasks(first, tools=tools), file)
     return tools
 
 
@@ -253,21 +251,19 @@ def _starts(names: Sequence[str], trust: bool) -> list[HuntCase]:
     return starts
 
 
-def _write_run(one: Found, tools: Entries | None, options: HuntOptions) -> Path | None:
-    """Shrink the first case that showed a finding, and write its run."""
-    if options.out is None:
-        return None
+def _write_run(one: Found, tools: Entries | None, out: Path, *, smaller: bool) -> Path:
+    """Write the run of the first case that showed a finding, shrunk if it is to be ``smaller``."""
     failure = one.finding
     scenario = scenario_of(one.case, tools)
     # A case may show several findings, and each is shrunk to a run of its own.
     name = f"{scenario.scenario}-{failure.promise.replace('_', '-')}"
     scenario = with_promise(scenario, failure).changed(scenario=name)
-    if options.shrink and failure.promise != LOGGED and failure != HANG:  # a hang takes a minute each time
+    if smaller and failure.promise != LOGGED and failure != HANG:  # a hang takes a minute each time
         same = Reproduces(scenario, failure, run=run_bounded)
         if same(scenario):
             scenario = shrink(scenario, same, SHRINKING).scenario
     result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
-    folder = write_run(result, options.out)
+    folder = write_run(result, out)
     write_page(RunReport.of_result(result, folder))
     return folder
 

@@ -165,7 +165,7 @@ class Expectation:
     @cached_property
     def _calls(self) -> list[PreparedCall]:
         assert self.scenario.load is not None
-        workload = Workload.of(self.scenario, 1.0)
+        workload = Workload(self.scenario)
         return [workload.prepare(number) for number in range(1, self.scenario.load.calls + 1)]
 
     @cached_property

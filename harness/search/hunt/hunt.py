@@ -48,7 +48,7 @@ class Tally:
 
     def add(self, result: HuntResult) -> None:
         self.cases += 1
-        self.strikes.update(map(" ".join, result.strikes))
+        self.strikes.update(result.strikes)
         self.states.update(map(" ".join, result.states.items()))
         self.outcomes.update(result.outcomes)
         self.events.update(result.events)

@@ -53,8 +53,6 @@ _LINES = 14
 _CALLS = 3
 """Of how many calls."""
 _WIDTH = 110
-_DISTURBANCES = ("killed", "worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_started", "crash",
-                 "restart", "wedge", "resized", "stuck", "broken_off")  # fmt: skip
 
 
 def read_recorded(run: Path, *, trust: bool = False) -> Task:
@@ -161,10 +159,11 @@ def _events(result: RunResult, verdict: Verdict | None) -> list[tuple[Event, str
     calls = list(dict.fromkeys(one for one in shown if one in story.calls))[:_CALLS] or list(story.calls)[:1]
     found = []
     for event in result.journal.events:
-        if event["event"] in _DISTURBANCES or event.get("call") in calls:
-            text = _sentence(event, has_client=story.has_client)
-            if text is not None:
-                found.append((event, printable(text)))
+        template = _TOLD.get(f"{event['source']} {event['event']}", "")
+        is_about_them = event.get("call") in calls or "{call}" not in template
+        goes_without_saying = event.get("first") or (story.has_client and event["event"] == "arrived")
+        if template and is_about_them and not goes_without_saying:
+            found.append((event, printable(_sentence(template, event))))
     return found
 
 
@@ -194,12 +193,10 @@ _TOLD = {
     **dict.fromkeys(("server crash", "server restart", "server wedge"), "the sandbox: {event}{where}"),
     "limiter resized": "the limit becomes {rate_limit}",
 }
+"""What is told of which events: of those that name no call always, of the others if it is one of the calls shown."""
 
 
-def _sentence(event: Event, *, has_client: bool) -> str | None:
-    template = _TOLD.get(f"{event['source']} {event['event']}")
-    if template is None or event.get("first") or (has_client and event["event"] == "arrived"):
-        return None
+def _sentence(template: str, event: Event) -> str:
     raised, outcome, scored, asked = (event.get(key) for key in ("raised", "outcome", "reward", "retry_after"))
     more = {
         "words": event["event"].removeprefix("worker_").replace("_", " "),
@@ -210,7 +207,7 @@ def _sentence(event: Event, *, has_client: bool) -> str | None:
     }
     if scored is not None:
         more["call"] = f"{event['call']}, scored {scored:g}"
-    return template.format(**{"call": "a connection", **event, **more})
+    return template.format(**{**event, **more})
 
 
 def _quoted(event: dict[str, Any]) -> str:

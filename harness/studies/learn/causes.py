@@ -225,8 +225,7 @@ def _together(sandboxes: Sequence[SandboxFit], causes: Sequence[Cause]) -> list[
             failed, tried = sum(one.failed for _, _, one, _ in group), sum(one.of for _, _, one, _ in group)
             heaviest = max(parts, key=lambda one: one.weight)
             evidence = f"{failed:,} of {counted(tried, 'request')} in that time failed; {heaviest.evidence}"
-            weight = sum(one.failed for _, _, one, _ in group) / max(sum(one.requests for one in sandboxes), 1)
-            weight = max(weight, max(one.weight for one in parts))
+            weight = max(failed / max(sum(one.requests for one in sandboxes), 1), heaviest.weight)
             place = found.index(parts[0])
             found = [one for one in found if one not in parts]
             lost = sum(one.lost for one in parts)

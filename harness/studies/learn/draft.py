@@ -67,7 +67,7 @@ class _Draft:
         head = f"Learned by `sfusion learn` from {origin}."
         if learned.remarks:
             head += f" Note: {'; '.join(learned.remarks)}."
-        return commented_yaml(data, self._notes, head)
+        return "\n".join([*_comment(head, ""), *_mapping(data, self._notes, (), "")]) + "\n"
 
     @property
     def _horizon(self) -> int:
@@ -217,13 +217,8 @@ Path = tuple[str | int, ...]
 _WIDTH = 116
 
 
-def commented_yaml(data: Mapping[str, Any], notes: Mapping[Path, str], head: str = "") -> str:
-    """Write a mapping; what has a note, or contains something that has one, gets lines of its own."""
-    lines = [*_comment(head, ""), *_mapping(data, notes, (), "")]
-    return "\n".join(lines) + "\n"
-
-
 def _mapping(data: Mapping[str, Any], notes: Mapping[Path, str], path: Path, indent: str) -> Iterator[str]:
+    """Write a mapping; what has a note, or contains something that has one, gets lines of its own."""
     for key, value in data.items():
         here = (*path, key)
         yield from _comment(notes.get(here, ""), indent)

@@ -246,17 +246,13 @@ def _what(family: Family, failed: Sequence[TimedAttempt], usual: float) -> tuple
 
 
 def _name(family: Family) -> str:
-    ending, status = family
-    if ending == "status":
-        return {
-            429: "refused (429) by an unknown limit",
-            502: "bad gateway (502)",
-            503: "unavailable (503)",
-            504: "gateway timeout (504)",
-        }.get(status or 0, f"status {status}")
     return {
-        "hang": "requests without an answer",
-        "lost": "lost connections",
-        "bad_response": "garbled answers",
-        "sandbox_error": "errors of the sandbox itself",
-    }[ending]
+        ("status", 429): "refused (429) by an unknown limit",
+        ("status", 502): "bad gateway (502)",
+        ("status", 503): "unavailable (503)",
+        ("status", 504): "gateway timeout (504)",
+        ("hang", None): "requests without an answer",
+        ("lost", None): "lost connections",
+        ("bad_response", None): "garbled answers",
+        ("sandbox_error", None): "errors of the sandbox itself",
+    }.get(family, f"status {family[1]}")

@@ -159,21 +159,16 @@ def limits_seen(requests: Sequence[TimedAttempt]) -> tuple[LimitSeen, ...]:
     """The limits in rising order; empty if there was only one, or if too little waited to tell."""
     size = len(requests)
     parts = [requests[size * k // _PARTS : size * (k + 1) // _PARTS] for k in range(_PARTS)]
-    found: list[list[Sequence[TimedAttempt]]] = []
-    limits: list[int] = []
+    found: dict[int, list[Sequence[TimedAttempt]]] = {}
     busy = InFlight((one.began, one.ended) for one in requests)
     for part in parts:
         if sum(one.attempt.waited > _WAITED for one in part) < len(part) / 2 or not part:
             continue
         counts = sorted(busy.after(one.began) for one in part)
         limit = max(1, counts[len(counts) // 2])
-        near = next((place for place, one in enumerate(limits) if 1 / _APART < limit / one < _APART), None)
-        if near is None:
-            limits.append(limit)
-            found.append([part])
-        else:
-            found[near].append(part)
-    seen = [_seen(limit, parts) for limit, parts in sorted(zip(limits, found, strict=True), key=lambda pair: pair[0])]
+        near = next((one for one in found if 1 / _APART < limit / one < _APART), limit)
+        found.setdefault(near, []).append(part)
+    seen = [_seen(limit, found[limit]) for limit in sorted(found)]
     kept = tuple(one for one in seen if one.requests >= _FEWEST)
     return kept if len(kept) > 1 else ()
 

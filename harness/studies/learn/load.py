@@ -217,16 +217,16 @@ def find_programs(calls: Sequence[Call], sandboxes: Sequence[SandboxFit]) -> tup
         why = f"{count:,} of {counted(known, 'call')} ended {outcome}"
         if outcome == "ok" and stretched:
             why += f" or would have if the cores had not been shared ({stretched:,})"
-        keys = dict(_PROGRAM_KEYS[outcome])
+        seconds = None
         if outcome == "program_timeout":
-            why = f"{why}; longer than any timeout"
-            programs.append(ProgramFit(outcome, count, known, None, keys, why, round(count * unseen)))
-            continue
-        is_alone = outcome in ENDED_EARLY or len(own) >= _ENOUGH or not everything
-        seconds = fit(own) if own and is_alone else usual
-        unknown = "not in the log, so programs are assumed to take no time"
-        why = f"{why}; seconds: {unknown if seconds is None else seconds}"
-        programs.append(ProgramFit(outcome, count, known, seconds, keys, why, round(count * unseen)))
+            why += "; longer than any timeout"
+        else:
+            is_alone = outcome in ENDED_EARLY or len(own) >= _ENOUGH or not everything
+            seconds = fit(own) if own and is_alone else usual
+            unknown = "not in the log, so programs are assumed to take no time"
+            why += f"; seconds: {unknown if seconds is None else seconds}"
+        keys, share = dict(_PROGRAM_KEYS[outcome]), round(count * unseen)
+        programs.append(ProgramFit(outcome, count, known, seconds, keys, why, share))
     for problem, count in malformed.most_common(3):
         share = round(count * sum(malformed.values()) / sum(one for _, one in malformed.most_common(3)))
         why = f"{count:,} of {counted(known, 'call')} had arguments that cannot be used: {problem}"

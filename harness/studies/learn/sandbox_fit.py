@@ -214,13 +214,11 @@ def find_slowness(
     plain = Slowness("none", tuple(durations), tuple(range(len(answered))), tuple(map(math.log, durations)))
     if len(answered) < _FEWEST:
         return plain
-    server: Slowness | None = find_server(answered, everything, stopped)
-    assert server is not None
-    plain = replace(plain, cores=server.cores)
-    if server.kind == "none":
-        server = None
-    elif server.kind != "contention":
-        return server
+    found = find_server(answered, everything, stopped)
+    plain = replace(plain, cores=found.cores)
+    if found.kind not in ("none", "contention"):
+        return found
+    server = found if found.kind == "contention" else None
     by_time = find_degradation(answered, durations, timed_out)
     if by_time is not None and by_time.spread >= _GAIN * plain.spread:
         by_time = None

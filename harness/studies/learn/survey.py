@@ -111,16 +111,12 @@ class Survey:
             log = math.log(max(took or 0.0, _SHORTEST)) if is_timed else 0.0
             self._count(math.floor(record.began / self._width), _Counts(1, trouble, is_timed, log))
             if len(self._buckets) > _MOST_BUCKETS:
-                self._widen()
+                old, self._buckets, self._width = self._buckets, {}, 2 * self._width
+                for bucket, counts in old.items():
+                    self._count(bucket // 2, counts)
 
     def _count(self, bucket: int, counts: _Counts) -> None:
         self._buckets[bucket] = self._buckets.get(bucket, _Counts()).plus(counts)
-
-    def _widen(self) -> None:
-        old, self._buckets = self._buckets, {}
-        self._width *= 2
-        for bucket, counts in old.items():
-            self._count(bucket // 2, counts)
 
     def window(self, most: int) -> Window | None:
         """Return the stretch of at most about ``most`` calls that has the most trouble; None for an empty log."""

@@ -221,14 +221,13 @@ class TimeAxis:
     def bucket(self, at: float) -> TimeBucket:
         """Return the bucket of a time. Others that were returned before may have become part of another."""
         found = self.buckets.get(self.number(at))
-        return self._new_bucket(at) if found is None else found
-
-    def _new_bucket(self, at: float) -> TimeBucket:
-        self.buckets[self.number(at)] = TimeBucket()
-        if len(self.buckets) > MOST_BUCKETS:
-            while len(self.buckets) > MOST_BUCKETS // 2:
-                self.buckets, self.width = self._wider(self.buckets, 0, 2), self.width * 2
-        return self.buckets[self.number(at)]
+        if found is None:
+            self.buckets[self.number(at)] = TimeBucket()
+            if len(self.buckets) > MOST_BUCKETS:
+                while len(self.buckets) > MOST_BUCKETS // 2:
+                    self.buckets, self.width = self._wider(self.buckets, 0, 2), self.width * 2
+            found = self.buckets[self.number(at)]
+        return found
 
     def occupy(self, what: str, began: float, ended: float) -> None:
         """Count something that was in flight, or waiting, from one time to another."""

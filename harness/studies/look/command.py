@@ -13,8 +13,8 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from sfusion.harness.commandline.declaring import command
@@ -55,6 +55,7 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
     worse = min((turn for turn in found.turns if turn.worse), key=lambda one: SEVERITY.index(one.what), default=None)
     share = found.failed / found.calls if found.calls else 0.0
     is_bad = share > 0.05 or telling.attempts_stand_out(found)
+    most = max((one.calls for one in found.over_time), default=0)
     return {
         "headline": _capital(telling.sentence(found, worse)) if worse is not None else telling.failing(found),
         "about": telling.title(found),
@@ -62,8 +63,8 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         "notes": telling.notes(found),
         "files": [*found.files[:_MOST_FILES], *(["…"] if len(found.files) > _MOST_FILES else [])],
         "facts": _facts(found),
-        "bars": _bars(found),
-        "most": f"{max((one.calls for one in found.over_time), default=0):,}",
+        "bars": [_bar(found, number, row, most) for number, row in enumerate(found.over_time)],
+        "most": f"{most:,}",
         "first": found.when(found.start),
         "last": found.when(found.end),
         "outcomes": [(kind, f"{count:,}", f"{count / found.calls:.1%}") for kind, count in found.outcomes.items()],
@@ -94,16 +95,11 @@ def _facts(found: Overview) -> list[tuple[str, str]]:
     return facts
 
 
-def _bars(found: Overview) -> list[dict[str, Any]]:
-    most = max((one.calls for one in found.over_time), default=0) or 1
-    return [_bar(found, number, row, most) for number, row in enumerate(found.over_time)]
-
-
 def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any]:
     """Failures at the bottom, where their height can be compared."""
     parts, top = [], 100.0
     for kind in sorted(row.outcomes, key=lambda kind: (kind not in FAILURES, KINDS.index(kind))):
-        height = 100.0 * row.outcomes[kind] / most
+        height = 100.0 * row.outcomes[kind] / max(most, 1)
         top -= height
         parts.append((kind, round(top, 3), round(height, 3)))
     counts = ", ".join(f"{kind} {count:,}" for kind, count in row.outcomes.items())
@@ -166,16 +162,13 @@ def look(logs: Logs, html: Html = None, json_file: Json = None) -> None:
     if to_stdout and is_stdout(json_file):
         raise BadOption("--html and --json cannot both go to stdout")
     Reports(html=None if to_stdout else html, json=json_file).check()
-    with with_stdin(logs) as files:
-        _look(logs, files, html, json_file)
-
-
-def _look(logs: Sequence[Path], files: Sequence[Path], html: Path | None, json_file: Path | None) -> None:
     problems = UnreadableLines()
     logs_given = " ".join(shlex.quote(str(one)) for one in logs)
-    reader, digest = LogReader(files, problems, lambda so_far: reporter.read(so_far)), Digest()
-    stream = text_stream(html if is_stdout(html) else json_file)
-    with telling.LookReporter(stream, reader.total_bytes) as reporter:
+    with ExitStack() as stack:
+        files = stack.enter_context(with_stdin(logs))
+        reader, digest = LogReader(files, problems, lambda so_far: reporter.read(so_far)), Digest()
+        stream = text_stream(html if to_stdout else json_file)
+        reporter = stack.enter_context(telling.LookReporter(stream, reader.total_bytes))
         for record in reader:
             digest.add(record)
         found = replace(

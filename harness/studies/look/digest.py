@@ -114,10 +114,6 @@ class Digest:
         return self.clock in ("unix", "seconds")
 
     @property
-    def clocks_apart(self) -> float:
-        return clocks_apart(self.workers.values())
-
-    @property
     def off_axis(self) -> int:
         """Calls that are not on the axis: without a time, of another clock, or far from all others."""
         axis = self.axis

@@ -40,14 +40,6 @@ _TEXTS = (
 execution.`` (DeepResearch) stand for any failure or for no output."""
 
 
-def is_sample(record: Mapping[str, Any]) -> bool:
-    return isinstance(record.get("input"), str) and isinstance(record.get("output"), str)
-
-
-def is_request(record: Mapping[str, Any]) -> bool:
-    return "request_id" in record and isinstance(record.get("outcomes"), dict)
-
-
 def requests_of(path: Path) -> Path:
     """Return the file of requests beside a file of samples, if there is one: it knows more than the texts."""
     beside = requests_beside(path)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sfusion.harness.studies.look.axis import Durations, TimeBucket, failures, loads
 from sfusion.harness.studies.look.changes import LEAST_RATIO, Shift, changed_durations, changed_shares, suspect
-from sfusion.harness.studies.look.digest import Clock, Digest, SandboxCounts
+from sfusion.harness.studies.look.digest import Clock, Digest, SandboxCounts, clocks_apart
 from sfusion_tools.outcome import FAILURES, OUTCOMES, Outcome
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text
@@ -160,7 +160,7 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         _percentiles(digest.waits),
         digest.retried,
         digest.refused,
-        digest.clocks_apart,
+        clocks_apart(digest.workers.values()),
         max(crowd(shown, "in_flight"), default=0),
         max(crowd(shown, "waiting"), default=0),
         sum(one.sums.failed for one in digest.sandboxes.values()),

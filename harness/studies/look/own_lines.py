@@ -90,10 +90,6 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def is_event_line(record: Mapping[str, Any]) -> bool:
-    return "event_log" in record
-
-
 def event_call(record: Mapping[str, Any]) -> Call:
     """Return the call of a line of an event log; raise BadLine."""
     if record["event_log"] != VERSION:
@@ -135,14 +131,6 @@ def _attempt(place: int, record: Mapping[str, Any]) -> Attempt:
         duration(record, "run_seconds"),
         name(record, "fault") or None,
     )
-
-
-def is_journal_header(record: Mapping[str, Any]) -> bool:
-    return "journal" in record and "scenario" in record
-
-
-def is_journal_event(record: Mapping[str, Any]) -> bool:
-    return "at" in record and "event" in record and "source" in record
 
 
 def checked_event(record: Mapping[str, Any]) -> Event:

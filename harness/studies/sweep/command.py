@@ -14,11 +14,11 @@ Example: sfusion sweep throttled-gateway --vary tools.rate_limit=4..64 --html sw
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO, TypeVar
 
 from markupsafe import Markup
 
@@ -31,6 +31,7 @@ from sfusion.harness.lab.runs.seeded import SeededOptions
 from sfusion.harness.lab.runs.tasks import Task, admit_tasks
 from sfusion.harness.lab.scenarios.reading import vary
 from sfusion.harness.learning import train_telling as learning
+from sfusion.harness.learning.trained import Trained, check_played, play_training
 from sfusion.harness.reports import Reports
 from sfusion.harness.reports.html import render_page
 from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
@@ -51,6 +52,8 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked
 from sfusion_tools.wording import counted
+
+Run = TypeVar("Run")
 
 
 class SweepReporter(ProgressReporter):
@@ -214,19 +217,10 @@ def sweep(options: SweepOptions) -> int:
         options.workers(grid.runs) as workers,
         SweepReporter(text_stream(options.json), grid) as shown,
     ):
-        played = workers.map(play_sample, tasks)
-        done = 0
-        try:
-            for number, values in enumerate(grid.settings, 1):
-                samples = []
-                for sample in islice(played, grid.seeds):
-                    samples.append(sample)
-                    done += 1
-                    shown.run_ended(done)
-                measured.append(Measured.of(samples))
-                shown.setting_ended(number, values, measured[-1])
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{done} of {counted(grid.runs, 'run')} ended; nothing was written") from None
+        played = _by_setting(grid, workers.map(play_sample, tasks), shown.run_ended)
+        for values, samples in zip(grid.settings, played, strict=True):
+            measured.append(Measured.of(samples))
+            shown.setting_ended(len(measured), values, measured[-1])
         scenario = task.scenario
         result = SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured, scenario.observed)
         shown.finish(result)
@@ -234,12 +228,33 @@ def sweep(options: SweepOptions) -> int:
     return 1 if result.overall is None and not grid.compares else 0
 
 
+def _by_setting(grid: Grid, played: Iterator[Run], on_end: Callable[[int], None]) -> Iterator[list[Run]]:
+    """Yield the runs of one setting after the other; ``on_end`` is called with the number of those that ended."""
+    done = 0
+    try:
+        for _ in grid.settings:
+            runs = []
+            for run in islice(played, grid.seeds):
+                runs.append(run)
+                done += 1
+                on_end(done)
+            yield runs
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{done} of {counted(grid.runs, 'run')} ended; nothing was written") from None
+
+
 def _sweep_training(options: SweepOptions, grid: Grid, task: Task, tasks: list[Task]) -> int:
     """Compare what is learned, instead of how fast calls are."""
     axes, settings = [axis.path for axis in grid.axes], [[*map(label, values)] for values in grid.settings]
     out = text_stream(options.json)
-    with options.workers(grid.runs) as workers:
-        found = learning.play_settings(workers, tasks, settings, out)
+    trained = []
+    with options.workers(grid.runs) as workers, ProgressReporter(out, grid.runs, "trainings") as shown:
+        played = _by_setting(grid, workers.map(play_training, tasks), shown.progress)
+        for first, runs in zip(tasks[:: grid.seeds], played, strict=True):
+            check_played(runs)
+            assert first.scenario.training is not None
+            trained.append(Trained(first.scenario.training, runs))
+    found = list(zip(settings, trained, strict=True))
     learning.tell_sweep(found, axes, task.name, out)
     about = " ".join(task.scenario.about.split())
     _write(

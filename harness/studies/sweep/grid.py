@@ -241,13 +241,6 @@ class Grid:
             for number in range(self.seeds):
                 yield replace(task, scenario=varied.changed(seed=varied.seed + number))
 
-    def curves(self, measured: Sequence[Measured]) -> dict[str, list[Measured]]:
-        """Return what was measured at the settings, along the chosen axis, by the name of the condition."""
-        found: dict[str, list[Measured]] = {}
-        for values, one in zip(self.settings, measured, strict=True):
-            found.setdefault(self.condition(values), []).append(one)
-        return found
-
     def condition(self, values: Values) -> str:
         """The name of the condition that a setting belongs to; empty if only one axis is varied."""
         named = zip(self.axes, values, strict=True)

@@ -43,12 +43,10 @@ class Recommendation:
 
 def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendation:
     """Recommend one of the values, which are in rising order if they are numbers."""
-    allowed = _allowed(curve)
+    allowed, losses, good = _judged(curve)
     if not any(allowed):
         return Recommendation(None, "no call ended ok at any value", _why(curve))
-    best = _best(curve)
-    losses = [1 - one.throughput.median / best.throughput.median for one in curve]
-    chosen = _good_enough(curve).index(True)
+    chosen = good.index(True)
     knee = _knee(values, curve)
     rate = f"{plain(curve[chosen].throughput.median)} calls per second"
     if losses[chosen] > 0.001:
@@ -81,51 +79,33 @@ def recommend_for_all(values: Sequence[Any], curves: Mapping[str, Sequence[Measu
 
     If there is none, the one that loses least where it loses most; None if no value works under every condition.
     """
-    losses = [_losses(curve) for curve in curves.values()]
-    worst = [max(loss[place] for loss in losses) for place in range(len(values))]
+    judged = [_judged(curve) for curve in curves.values()]
+    places = range(len(values))
+    worst = [max(losses[place] if allowed[place] else 1.0 for allowed, losses, _ in judged) for place in places]
     if min(worst) >= 1.0:
         return None
-    good = [all(places) for places in zip(*map(_good_enough, curves.values()), strict=True)]
+    good = [all(good[place] for _, _, good in judged) for place in places]
     place = good.index(True) if any(good) else worst.index(min(worst))
     return values[place], max(0.0, worst[place])
 
 
-def _good_enough(curve: Sequence[Measured]) -> list[bool]:
-    """Which settings may be recommended and are as good as the best."""
-    allowed = _allowed(curve)
-    if not any(allowed):
-        return allowed
-    best = _best(curve)
-    return [good and _as_good(one, best) for one, good in zip(curve, allowed, strict=True)]
+def _judged(curve: Sequence[Measured]) -> tuple[list[bool], list[float], list[bool]]:
+    """Which settings may be recommended, the share of the best throughput that each loses, and which are good enough.
 
-
-def _best(curve: Sequence[Measured]) -> Measured:
-    allowed = zip(curve, _allowed(curve), strict=True)
-    return max((one for one, good in allowed if good), key=lambda one: one.throughput.median)
-
-
-def _as_good(one: Measured, best: Measured) -> bool:
-    loss = 1 - one.throughput.median / best.throughput.median
-    return loss <= NEAR_BEST or (loss <= WITHIN_SPREAD and one.throughput.high >= best.throughput.low)
-
-
-def _allowed(curve: Sequence[Measured]) -> list[bool]:
-    """Which settings may be recommended: those that work and, if there are any, keep every promise.
-
-    Of these, the ones at which most calls end ok: failing fast is no throughput.
+    Those may be recommended that work and, if there are any, keep every promise; of these, the ones at which most calls
+    end ok: failing fast is no throughput.
     """
     working = [one.throughput.median > 0 and not one.errors for one in curve]
     keeping = [works and not one.broken for works, one in zip(working, curve, strict=True)]
     good = keeping if any(keeping) else working
     most = max((one.ok_share for one, may in zip(curve, good, strict=True) if may), default=0.0)
-    return [may and one.ok_share >= most - NOTICED for one, may in zip(curve, good, strict=True)]
-
-
-def _losses(curve: Sequence[Measured]) -> list[float]:
-    """The share of the best throughput that each setting gives up; 1 if it may not be recommended."""
-    allowed = _allowed(curve)
-    rates = [one.throughput.median if good else 0.0 for one, good in zip(curve, allowed, strict=True)]
-    return [1 - rate / max(rates) if rate else 1.0 for rate in rates]
+    allowed = [may and one.ok_share >= most - NOTICED for one, may in zip(curve, good, strict=True)]
+    if not any(allowed):
+        return allowed, [1.0] * len(curve), allowed
+    best = max((one for one, may in zip(curve, allowed, strict=True) if may), key=lambda one: one.throughput.median)
+    losses = [1 - one.throughput.median / best.throughput.median for one in curve]
+    tolerated = [WITHIN_SPREAD if one.throughput.high >= best.throughput.low else NEAR_BEST for one in curve]
+    return allowed, losses, [may and loss <= top for may, loss, top in zip(allowed, losses, tolerated, strict=True)]
 
 
 def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
@@ -238,7 +218,11 @@ class SweepResult:
 
     @cached_property
     def curves(self) -> dict[str, list[Measured]]:
-        return self.grid.curves(self.measured)
+        """What was measured along the chosen axis, by the name of the condition."""
+        found: dict[str, list[Measured]] = {}
+        for values, one in self.settings:
+            found.setdefault(self.grid.condition(values), []).append(one)
+        return found
 
     @cached_property
     def recommendations(self) -> dict[str, Recommendation]:

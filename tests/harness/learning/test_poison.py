@@ -165,7 +165,8 @@ def test_groups_are_those_of_the_uid_or_of_equal_inputs_or_of_another_key(tmp_pa
     lines = [sample(1, question=f"q{n % 3}", uid=f"u{n % 2}", mine=n) for n in range(6)]
     assert told(tmp_path, lines)["total"]["groups"] == 2
     assert told(tmp_path, lines, "--key", "group=mine")["total"]["groups"] == 6
-    assert told(tmp_path, [{**one, "uid": None} for one in lines])["total"]["groups"] == 3
+    for missing in (None, float("nan")):
+        assert told(tmp_path, [{**one, "uid": missing} for one in lines])["total"]["groups"] == 3
     renamed = [{"prompt": one["input"], "answer": one["output"], "reward": one["score"]} for one in lines]
     keys = [word for one in ("input=prompt", "output=answer", "score=reward") for word in ("--key", one)]
     assert told(tmp_path, renamed, *keys)["total"]["samples"] == 6

@@ -54,6 +54,15 @@ HARMLESS = [
 ]
 
 
+def test_output_that_a_file_does_not_spell_out_can_be_lost() -> None:
+    """By default a program prints a canary; ``{fill:N}`` is short in the file and long in the output."""
+    lost = {"name": "lossy", "what": {"output": "lost"}}
+    assert reason(scene(load={"calls": 6, "concurrency": 3, "program": {}}, sandbox={"faults": [lost]})) == ""
+    cut = {"name": "cuts", "what": {"output": {"what": "cut", "size": 500}}}
+    long = {"calls": 6, "concurrency": 3, "program": {"prints": "{fill:1000}"}}
+    assert reason(scene(load=long, sandbox={"faults": [cut]})) == ""
+
+
 @every(HARMLESS, lambda case: str(case[0]))
 def test_a_rule_that_strikes_and_changes_nothing_is_named(case: tuple[dict[str, Any], str]) -> None:
     rule = {"name": "idle", "what": case[0]}

@@ -18,6 +18,7 @@ import pytest
 
 from sfusion.fakes.faults import Distribution
 from sfusion.harness.lab.journal import Event
+from sfusion.harness.lab.scenarios.model import Scenario
 from sfusion.harness.lab.scenarios.parts import CancelPart, LoadPart
 from sfusion.harness.lab.scenarios.program import ProgramPart
 from sfusion.harness.lab.worlds import recorder as remote_journal
@@ -149,7 +150,8 @@ def test_a_scaled_load_makes_the_same_draws_with_shorter_durations() -> None:
         think=Distribution.model_validate({"uniform": [1, 2]}),
         cancel=CancelPart(share=0.5, after=Distribution.model_validate({"uniform": [1, 2]})),
     )
-    whole, scaled = Workload(load, 7), Workload(load, 7, 0.1, 30.0)
+    scenario = Scenario(scenario="scaled", about="shorter", seed=7, load=load)
+    whole, scaled = Workload(scenario), Workload(scenario, 0.1)
     for number in range(1, 51):
         assert scaled.prepare(number).seconds == pytest.approx(whole.prepare(number).seconds / 10, abs=1e-6)
         assert scaled.think(number) == pytest.approx(whole.think(number) / 10)
@@ -159,5 +161,6 @@ def test_a_scaled_load_makes_the_same_draws_with_shorter_durations() -> None:
 
 def test_a_program_meant_to_exceed_its_timeout_is_not_shortened() -> None:
     load = LoadPart(calls=1, program=[ProgramPart(seconds=Distribution(numbers=(40.0,)))])
-    assert Workload(load, 7, 0.1, 30.0).prepare(1).seconds == 40.0
-    assert Workload(load, 7, 0.1, 30.0).prepare(1).intent(30.0)["kind"] == "program_timeout"
+    scenario = Scenario(scenario="long", about="longer than its timeout", seed=7, load=load)
+    assert Workload(scenario, 0.1).prepare(1).seconds == 40.0
+    assert Workload(scenario, 0.1).prepare(1).intent(30.0)["kind"] == "program_timeout"

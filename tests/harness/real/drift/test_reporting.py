@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sfusion.harness.real.drift.command import as_json, print_report, probe_progress
+from sfusion.harness.real.drift.command import as_data, print_report, probe_progress
 from sfusion.harness.real.drift.judging import DriftReport, ServerAnswers, compare_answers
 from sfusion.harness.real.probes.model import Probe, ProbeRequest
 from sfusion.harness.real.probes.raw_http import ProbeAnswer
@@ -63,7 +63,7 @@ def test_long_tables_are_cut_with_a_note() -> None:
     out = io.StringIO()
     print_report(report(250), out)
     assert "... and 50 more; --json FILE has all of them" in out.getvalue()
-    assert len(json.loads(as_json(report(250)))["differences"]) == 250
+    assert len(as_data(report(250))["differences"]) == 250
 
 
 def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

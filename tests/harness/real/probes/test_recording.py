@@ -60,17 +60,17 @@ def test_the_first_line_describes_the_origin(recorded: Path) -> None:
     assert meta["server"] == "uvicorn"
     assert (meta["format"], meta["suite"]) == (1, 1)
     assert meta["recorded_at"].endswith("+00:00")
-    assert meta["probes"] == len(read_recording(recorded).answers)
+    assert meta["probes"] == len(read_recording(recorded))
 
 
 def test_answers_are_in_the_order_of_the_suite(recorded: Path) -> None:
     expected = [probe.id for probe in chosen(bundled_probes(), keyword=CODE[CODE.index("-k") + 1])]
-    assert list(read_recording(recorded).answers) == expected
+    assert list(read_recording(recorded)) == expected
 
 
 def test_a_fake_that_serves_a_recording_does_not_differ_from_it(recorded: Path) -> None:
     recording = read_recording(recorded)
-    probes = [probe for probe in bundled_probes() if probe.id in recording.answers]
+    probes = [probe for probe in bundled_probes() if probe.id in recording]
     allowed = {"allow_hosts": ["probe"], "allow_origins": ["http://browser.test"]}
     with FakeSandbox(executor="recorded", cassette=recorded, **allowed) as sandbox:
         served = asyncio.run(live_answers(sandbox.url, probes, name="served"))
@@ -90,7 +90,7 @@ def test_a_cassette_describes_what_it_does_not_serve(recorded: Path) -> None:
     assert cassette.skips.keys() == {"not for an endpoint that runs code", "refused"}
     message = cassette.describe()
     assert f"{cassette.skipped} requests are answered without the cassette: " in message
-    assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(read_recording(recorded).answers)
+    assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(read_recording(recorded))
 
 
 def test_requests_that_are_not_plain_json_are_served(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_requests_that_are_not_plain_json_are_served(tmp_path: Path) -> None:
         sfusion("drift", sandbox.url, "--record", tmp_path / "a.jsonl", "-k", "bodies/")
     cassette = Cassette.load(tmp_path / "a.jsonl")
     recording = read_recording(tmp_path / "a.jsonl")
-    sent = {name.partition("/")[2] for name, answer in recording.answers.items() if answer.status == 200}
+    sent = {name.partition("/")[2] for name, (_, answer) in recording.items() if answer.status == 200}
     assert {"utf-16", "same-key-twice", "no-type"} <= sent
     answered = [take for takes in cassette.takes.values() for take in takes if isinstance(take, dict)]
     assert len(answered) == len(sent)
@@ -130,7 +130,7 @@ def test_a_failure_is_recorded_as_one(tmp_path: Path) -> None:
         "response": response_record(ProbeAnswer(failure="closed")),
     }
     (tmp_path / "a.jsonl").write_text(json.dumps(record))
-    assert read_recording(tmp_path / "a.jsonl").answers["b/a"] == ProbeAnswer(failure="closed")
+    assert read_recording(tmp_path / "a.jsonl")["b/a"][1] == ProbeAnswer(failure="closed")
     assert Cassette.load(tmp_path / "a.jsonl").skipped == 1
 
 
@@ -208,7 +208,7 @@ def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, scripted: 
     assert "exists already; give another name, or --force" in output
     code, output = sfusion("drift", scripted.url, "--record", path, "-k", "http/ping", "--force")
     assert code == 0
-    assert len(read_recording(path).answers) == 8
+    assert len(read_recording(path)) == 8
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 

@@ -40,7 +40,7 @@ def made_up(case: HuntCase) -> HuntResult:
     number = int(case.digest, 16)
     findings = [Failure(How("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
     behaviour = frozenset({f"b{number % 97}", f"c{number % 31}"})
-    strikes = frozenset({("status", "before")}) if number % 2 else frozenset()
+    strikes = frozenset({"status before"}) if number % 2 else frozenset()
     return HuntResult(findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
 
 
