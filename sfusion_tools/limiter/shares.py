@@ -94,10 +94,7 @@ class Shares:
         return iter(self._shares.values())
 
     def get(self, name: str) -> ShareQueue:
-        share = self._shares.get(name)
-        if share is None:
-            share = self._shares[name] = ShareQueue(name)
-        return share
+        return self._shares.setdefault(name, ShareQueue(name))
 
     def discard_unused(self) -> None:
         for share in [s for s in self if not (s.attached or s.out or s.waiters)]:
