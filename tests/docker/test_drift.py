@@ -31,4 +31,4 @@ def test_a_container_is_recorded(sandbox_image: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["drift", f"docker:{sandbox_image}", "--record", str(out), "-k", "results/exit"])
     assert done.exit_code == 0, done.output
     meta = json.loads(out.read_text().partition("\n")[0])["cassette"]
-    assert (meta["target"], meta["probes"]) == (f"docker:{sandbox_image}", len(read_recording(out).answers))
+    assert (meta["target"], meta["probes"]) == (f"docker:{sandbox_image}", len(read_recording(out)))

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from sfusion.fakes.faults import read_rules
-from sfusion.fakes.wire.access import _PINGS
+from sfusion.fakes.wire.access import PINGS
 from sfusion.harness.cli import load
 from tests import ROOT
 from tests.docs.blocks import read_page
@@ -31,7 +31,7 @@ def test_a_service_of_the_compose_file_listens_where_it_is_published_and_probed(
     port = options(service["command"].split())["port"]
     assert service["ports"] == [f"127.0.0.1:{port}:{port}"]
     health = service.get("environment", {}).get("HEALTH", "http://127.0.0.1:8080/v1/ping")
-    assert health in [f"http://127.0.0.1:{port}{path}" for path in _PINGS]
+    assert health in [f"http://127.0.0.1:{port}{path}" for path in PINGS]
     if name == "proxy":
         assert options(service["command"].split())["url"] == f"http://sandbox:{options(_words('sandbox'))['port']}"
 
@@ -49,7 +49,7 @@ def test_the_manifest_starts_a_command_that_exists_on_the_port_of_its_service() 
     assert (read["host"], container["ports"]) == ("0.0.0.0", [{"containerPort": port}])
     probe = container["readinessProbe"]["httpGet"]
     assert probe["port"] == port
-    assert probe["path"] in _PINGS
+    assert probe["path"] in PINGS
     assert SERVICE["spec"]["ports"] == [{"port": port, "targetPort": port}]
     labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
     assert labels == SERVICE["spec"]["selector"] == DEPLOYMENT["spec"]["selector"]["matchLabels"]
