@@ -5,6 +5,7 @@ import _socket
 import array
 import marshal
 import os
+import select
 import sys
 
 FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
@@ -34,7 +35,12 @@ if not started:
 
 for number in FORWARDED:
     signal.signal(number, lambda number, _: os.kill(started, number))
+woken, wake = _socket.socketpair()
+wake.setblocking(False)
+signal.set_wakeup_fd(wake.fileno())  # a signal just before a wait would not end it
 signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+while warm not in select.select([warm, woken], [], [])[0]:
+    woken.recv(100)
 ended = marshal.loads(warm.recv(100))
 if ended < 0:
     signal.signal(-ended, signal.SIG_DFL)

@@ -91,7 +91,15 @@ def test_threads_and_exit_functions_end_before_the_command() -> None:
         assert process.communicate("thread")[0] == "thread\nlast\n"
 
 
-WAITS = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); print('read to the end')"
+WAITS = """
+import os, select, signal
+woken, wake = os.pipe()
+os.set_blocking(wake, False)
+signal.set_wakeup_fd(wake)  # an interrupt just before a read would not end it
+print("runs", flush=True)
+select.select([0, woken], [], [])
+print("read to the end")
+"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
