@@ -15,6 +15,7 @@ _LONGEST = 10_000
 _PATIENCE = 1.0
 _TRIED = 200
 _TRIED_WORDS = 50
+"""Words are repeated less often: a good pattern may take as many steps as the square of its text is long."""
 _LONGEST_TRIED = 50
 _ADVICE = "write it without repeats inside repeats, such as (a|aa)+"
 slow_patterns: dict[str, SlowPattern] = {}

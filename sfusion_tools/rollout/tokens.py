@@ -32,18 +32,6 @@ class TokenRows:
         return len(self.ids) - self.prompt_len
 
 
-class _Part:
-    """One of a request's rows, as far as the prompt goes or from there on."""
-
-    def __init__(self, row: str, *, of_prompt: bool) -> None:
-        self._row = row
-        self._of_prompt = of_prompt
-
-    def __get__(self, request: TokenViews, owner: type[TokenViews]) -> list[int]:
-        row, end = getattr(request, self._row), request._rows.prompt_len
-        return row[:end] if self._of_prompt else row[end:]  # type: ignore[no-any-return] # one of the rows below
-
-
 class TokenViews:
     """The rows a trainer reads: each as a whole, and as prompt and response."""
 
@@ -67,14 +55,37 @@ class TokenViews:
         """1 for what the assistant generated; 0 for the prompt, tools, users and the tokens of the template."""
         return list(self._rows.loss_mask)
 
-    prompt_ids = _Part("input_ids", of_prompt=True)
-    """The prompt, including the generation prompt."""
-    prompt_attention_mask = _Part("attention_mask", of_prompt=True)
-    prompt_position_ids = _Part("position_ids", of_prompt=True)
-    prompt_loss_mask = _Part("loss_mask", of_prompt=True)
-    response_ids = _Part("input_ids", of_prompt=False)
-    """Everything after the prompt."""
-    response_attention_mask = _Part("attention_mask", of_prompt=False)
-    response_position_ids = _Part("position_ids", of_prompt=False)
-    """Position ids of the response; they continue those of the prompt."""
-    response_loss_mask = _Part("loss_mask", of_prompt=False)
+    @property
+    def prompt_ids(self) -> list[int]:
+        """The prompt, including the generation prompt."""
+        return self._rows.ids[: self._rows.prompt_len]
+
+    @property
+    def prompt_attention_mask(self) -> list[int]:
+        return self.attention_mask[: self._rows.prompt_len]
+
+    @property
+    def prompt_position_ids(self) -> list[int]:
+        return self.position_ids[: self._rows.prompt_len]
+
+    @property
+    def prompt_loss_mask(self) -> list[int]:
+        return self._rows.loss_mask[: self._rows.prompt_len]
+
+    @property
+    def response_ids(self) -> list[int]:
+        """Everything after the prompt."""
+        return self._rows.ids[self._rows.prompt_len :]
+
+    @property
+    def response_attention_mask(self) -> list[int]:
+        return self.attention_mask[self._rows.prompt_len :]
+
+    @property
+    def response_position_ids(self) -> list[int]:
+        """Position ids of the response; they continue those of the prompt."""
+        return self.position_ids[self._rows.prompt_len :]
+
+    @property
+    def response_loss_mask(self) -> list[int]:
+        return self._rows.loss_mask[self._rows.prompt_len :]

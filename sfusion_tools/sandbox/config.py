@@ -22,6 +22,7 @@ _SECRET = ("headers", "sandbox_fusion_url")
 """Keys whose values are not shown in errors: they may contain passwords."""
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+Weight = Seconds
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -29,7 +30,7 @@ class LimiterShare(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(min_length=1)]
-    weight: Seconds = 1.0
+    weight: Weight = 1.0
 
 
 _SECTIONS: dict[Any, type[BaseModel]] = {
